@@ -1,0 +1,159 @@
+"""Everything that defines a run, as one value that goes to JSON and back unchanged.
+
+World, model and solver are classes that their own tables name; in JSON each carries that name as `kind`.
+"""
+
+import dataclasses
+import json
+import typing
+from dataclasses import dataclass, field
+from typing import Any
+
+from sonde.errors import SondeError, one_of, positive
+from sonde.methods import method_named
+from sonde.models import MODELS
+from sonde.models.base import Model
+from sonde.models.gp import GaussianProcess
+from sonde.solvers import SOLVERS
+from sonde.solvers.base import Solver
+from sonde.solvers.icem import ICEM
+from sonde.worlds import WORLDS, Pendulum, World
+
+TABLES: dict[type, dict[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What to explore, how, and for how long."""
+
+    method: str = "opax"
+    """How to explore; `sonde list` shows all."""
+    task: str | None = None
+    """The task that h-ucrl explores for; other methods take none."""
+    episodes: int = 10
+    """Experiments on the true system."""
+    horizon: int = 100
+    """Steps of each experiment."""
+    evaluation_horizon: int = 200
+    """Steps of each zero-shot evaluation of a task."""
+    evaluate_every: int = 1
+    """Evaluate all tasks after every so many episodes, and after the last one; 0 for never."""
+    seeds: int = 1
+    """Independent runs, advanced in lockstep."""
+    first_seed: int = 0
+    """Seed of the first run; the others follow."""
+    beta: float = 2.0
+    """Width of the confidence region that optimism may use, in epistemic stds."""
+    particles: int = 10
+    """Particles per imagined plan; only one is simulated where all would agree."""
+    imagine_noise: bool = False
+    """Let the planner imagine the system's noise; of no use on a deterministic system."""
+    capacity: int | None = None
+    """Transitions that a run can hold; by default just what the episodes bring."""
+    world: World = field(default_factory=Pendulum)
+    """The true system."""
+    model: Model = field(default_factory=GaussianProcess)
+    """What learns it."""
+    solver: Solver = field(default_factory=ICEM)
+    """What plans on it."""
+
+    def __post_init__(self):
+        """Refuse what cannot be run."""
+        positive(
+            "config",
+            episodes=self.episodes,
+            horizon=self.horizon,
+            evaluation_horizon=self.evaluation_horizon,
+            seeds=self.seeds,
+            particles=self.particles,
+        )
+        if self.first_seed < 0:
+            raise SondeError(f"config: first_seed must be 0 or above, got {self.first_seed}")
+        if self.evaluate_every < 0:
+            raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
+        if not self.beta >= 0:
+            raise SondeError(f"config: beta must be 0 or above, got {self.beta}")
+        method_named(self.method, self.task)
+        if self.task is not None:
+            one_of("task", self.task, self.world.tasks)
+        needed = self.episodes * self.horizon
+        if self.capacity is not None and self.capacity < needed:
+            raise SondeError(
+                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.horizon} steps "
+                f"need {needed}"
+            )
+
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        """The seeds of all runs."""
+        return tuple(range(self.first_seed, self.first_seed + self.seeds))
+
+    @property
+    def data_capacity(self) -> int:
+        """Transitions that a run can hold."""
+        return self.episodes * self.horizon if self.capacity is None else self.capacity
+
+
+def name_in_table(part: Any) -> str:
+    """What the table calls a world, model or solver."""
+    for table in TABLES.values():
+        for name, kind in table.items():
+            if type(part) is kind:
+                return name
+    raise SondeError(f"{type(part).__name__} is in no table of worlds, models or solvers, so it cannot be saved by name")
+
+
+def to_json(config: RunConfig) -> str:
+    """Readable JSON with every field."""
+
+    def plain(value: Any) -> Any:
+        if not dataclasses.is_dataclass(value):
+            return value
+        entries = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return entries if isinstance(value, RunConfig) else {"kind": name_in_table(value), **entries}
+
+    return json.dumps(plain(config), indent=2) + "\n"
+
+
+def from_json(text: str, source: str) -> RunConfig:
+    """The config of a text that `to_json` wrote; anything else is refused, naming the `source` and the field."""
+    try:
+        entries = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise SondeError(f"{source} is not valid JSON ({error}); restore it from a copy") from None
+    return _build(RunConfig, entries, source)
+
+
+def _build(kind: type, entries: Any, where: str) -> Any:
+    if not isinstance(entries, dict):
+        raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
+    hints = typing.get_type_hints(kind)
+    names = {f.name for f in dataclasses.fields(kind)}
+    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
+        if found:
+            raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
+    values = {name: _value(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
+    try:
+        return kind(**values)
+    except SondeError as error:
+        raise SondeError(f"{where}: {error}") from None
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    if hint in TABLES:
+        if not isinstance(value, dict) or "kind" not in value:
+            raise SondeError(f"{where}: expected an object with a 'kind', got {value!r}")
+        one_of(f"kind of {where}", value["kind"], TABLES[hint])
+        return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
+    options = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Literal:
+        fits, expected = value in options, " or ".join(map(repr, options))
+    elif options:
+        fits, expected = type(value) in options, " or ".join(option.__name__ for option in options)
+    elif hint is float and type(value) is int:
+        return float(value)
+    else:
+        fits, expected = type(value) is hint, hint.__name__
+    if not fits:
+        raise SondeError(f"{where}: expected {expected}, got {value!r}")
+    return value

@@ -1,0 +1,101 @@
+"""Measurements: a `Trajectory` is what one episode brings, `Data` is all that a run has collected.
+
+`Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty and every
+reader masks them.
+"""
+
+from dataclasses import dataclass
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from sonde.errors import SondeError
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One episode of S runs on the host: numpy arrays [S, T, ...]; for a single run [T, ...] serves too."""
+
+    states: np.ndarray
+    actions: np.ndarray
+    next_states: np.ndarray
+    planned_information: np.ndarray | None = None
+    """Information per step that the planner expected when it acted [S, T]; a planner's own note, not a measurement."""
+
+    def checked(self, runs: int, state_dim: int, action_dim: int) -> "Trajectory":
+        """The same trajectory as float64 [S, T, ...], or an error that says what is wrong with it."""
+        wanted = {"states": state_dim, "actions": action_dim, "next_states": state_dim}
+        arrays = {}
+        for name, dim in wanted.items():
+            try:
+                array = np.asarray(getattr(self, name), dtype=np.float64)
+            except (TypeError, ValueError) as error:
+                raise SondeError(f"trajectory: {name} must be an array of numbers ({error})") from None
+            if array.ndim == 2 and runs == 1:
+                array = array[None]
+            if array.ndim != 3 or array.shape[0] != runs or array.shape[2] != dim or array.shape[1] == 0:
+                raise SondeError(
+                    f"trajectory: {name} must have shape [runs={runs}, steps >= 1, {dim}], got {list(array.shape)}"
+                )
+            if not np.isfinite(array).all():
+                run, step, column = np.argwhere(~np.isfinite(array))[0]
+                raise SondeError(
+                    f"trajectory: {name} must be finite, got {array[run, step, column]} at run {run}, step {step}, "
+                    f"column {column}; drop or repair that measurement and tell it again"
+                )
+            arrays[name] = array
+        steps = {name: array.shape[1] for name, array in arrays.items()}
+        if len(set(steps.values())) != 1:
+            raise SondeError(f"trajectory: states, actions and next_states must have equally many steps, got {steps}")
+        largest = np.abs(arrays["actions"]).max()
+        if largest > 1 + 1e-6:
+            raise SondeError(
+                f"trajectory: actions must lie in [-1, 1] (scale them by the actuator's limits), got magnitude {largest:.6g}"
+            )
+        return Trajectory(**arrays, planned_information=self.planned_information)
+
+
+class Data(eqx.Module):
+    """All transitions of one run: rows 0 ... count-1 are filled."""
+
+    states: Float[Array, "capacity dx"]
+    actions: Float[Array, "capacity du"]
+    next_states: Float[Array, "capacity dx"]
+    count: Int[Array, ""]
+
+    @classmethod
+    def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
+        """No measurements yet."""
+        state = jnp.zeros((capacity, state_dim))
+        return cls(state, jnp.zeros((capacity, action_dim)), state, jnp.zeros((), int))
+
+    @property
+    def capacity(self) -> int:
+        """How many transitions fit."""
+        return self.states.shape[-2]
+
+    def mask(self) -> Bool[Array, " capacity"]:
+        """True where a row is filled."""
+        return jnp.arange(self.capacity) < self.count
+
+    def inputs(self) -> Float[Array, "capacity dz"]:
+        """The model's inputs z = (x, u)."""
+        return jnp.concatenate([self.states, self.actions], axis=-1)
+
+    def targets(self) -> Float[Array, "capacity dx"]:
+        """The model's targets: the change x' - x."""
+        return self.next_states - self.states
+
+    def append(
+        self, states: Float[Array, "steps dx"], actions: Float[Array, "steps du"], next_states: Float[Array, "steps dx"]
+    ) -> "Data":
+        """With `steps` more rows; the caller has checked that they fit."""
+        rows = self.count + jnp.arange(states.shape[0])
+        return Data(
+            self.states.at[rows].set(states),
+            self.actions.at[rows].set(actions),
+            self.next_states.at[rows].set(next_states),
+            self.count + states.shape[0],
+        )

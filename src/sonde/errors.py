@@ -1,0 +1,21 @@
+"""The one exception that Sonde raises on purpose."""
+
+
+class SondeError(ValueError):
+    """Something a person gave us (a setting, a file, a measurement) cannot be used.
+
+    The message says what was expected, what came, and what to do. The command line prints it and exits with 2.
+    """
+
+
+def one_of(what: str, name: str, names) -> None:
+    """Refuse a `name` that is not among `names`."""
+    if name not in names:
+        raise SondeError(f"unknown {what} {name!r}; expected one of: {', '.join(sorted(names))}")
+
+
+def positive(owner: str, **values: float) -> None:
+    """Refuse values that are not above zero (NaN is not)."""
+    for name, value in values.items():
+        if not value > 0:
+            raise SondeError(f"{owner}: {name} must be above 0, got {value}")

@@ -1,0 +1,147 @@
+"""Algorithm 1 of the paper.
+
+    explorer = Explorer("opax", GaussianProcess(), ICEM(), state_dim=3, action_dim=1, capacity=1000)
+    for episode in range(10):
+        policy = explorer.ask()                       # prepare policy: argmax over policies and eta
+        trajectory = rollout(world, policy, 100)      # collect measurements; on a real robot, that is your part
+        explorer.tell(trajectory)                     # update model
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sonde.data import Data, Trajectory
+from sonde.errors import SondeError, positive
+from sonde.methods import method_named
+from sonde.models.base import Model, Posterior
+from sonde.objectives import RewardFunction
+from sonde.policies import Controller, PlanningPolicy, RandomPolicy
+from sonde.precision import double_precision
+from sonde.randomness import episode_keys, for_purpose
+from sonde.solvers.base import ControlProblem, Solver
+
+
+@eqx.filter_jit
+def _init(model: Model, state_dim: int, action_dim: int, keys):
+    return jax.vmap(lambda key: model.init(state_dim, action_dim, key))(keys)
+
+
+@eqx.filter_jit
+def _append(data: Data, states, actions, next_states) -> Data:
+    return jax.vmap(Data.append)(data, states, actions, next_states)
+
+
+@eqx.filter_jit
+def _fit(model: Model, params: Any, data: Data, filled, keys):
+    return jax.vmap(model.fit, in_axes=(0, 0, None, 0))(params, data, filled, keys)
+
+
+@eqx.filter_jit
+def _condition(model: Model, params: Any, data: Data) -> Posterior:
+    return jax.vmap(model.condition)(params, data)
+
+
+class Explorer:
+    """Learns a system by asking for experiments and being told their outcome; S runs (seeds) advance in lockstep.
+
+    What changes during a run is `data`, `params` and `episode`, and nothing else; `posterior` follows from them.
+    """
+
+    data: Data
+    params: Any
+    posterior: Posterior
+
+    @double_precision
+    def __init__(
+        self,
+        method: str,
+        model: Model,
+        solver: Solver,
+        *,
+        state_dim: int,
+        action_dim: int,
+        capacity: int,
+        seeds: Sequence[int] = (0,),
+        beta: float = 2.0,
+        particles: int = 10,
+        imagine_noise: bool = False,
+        reward: RewardFunction | None = None,
+    ):
+        """`method` is a name of `METHODS`; `capacity` is the number of transitions a run may collect.
+
+        `beta` is the width of the confidence region; `particles` and `imagine_noise` say how chance enters a plan;
+        `reward` is what a method that explores for one task (h-ucrl) maximises.
+        """
+        positive("explorer", state_dim=state_dim, action_dim=action_dim, capacity=capacity, particles=particles)
+        if len(seeds) == 0 or len(set(seeds)) != len(seeds):
+            raise SondeError(f"explorer: seeds must be at least one and all different, got {list(seeds)}")
+        self.method = method_named(method, None if reward is None else "reward")
+        self.model, self.solver, self.seeds = model, solver, tuple(seeds)
+        self.state_dim, self.action_dim, self.capacity = state_dim, action_dim, capacity
+        self.episode = 0
+        if self.method.imagination is not None:
+            self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
+            self._objective = self.method.build_objective(reward)
+        self._particles = particles
+        empty = Data.empty(capacity, state_dim, action_dim)
+        data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.runs, *leaf.shape)), empty)
+        keys = for_purpose(episode_keys(self.seeds, 0), "init")
+        self.set_state(data, _init(model, state_dim, action_dim, keys), 0)
+
+    @property
+    def runs(self) -> int:
+        """How many runs are in lockstep."""
+        return len(self.seeds)
+
+    @property
+    def transitions(self) -> int:
+        """Measurements per run so far."""
+        return int(self.data.count[0])
+
+    def keys(self):
+        """The keys of the current episode, one per run."""
+        return episode_keys(self.seeds, self.episode)
+
+    @double_precision
+    def ask(self) -> Controller:
+        """The policy for the next experiment."""
+        if self.method.imagination is None:
+            policy = RandomPolicy(self.action_dim)
+        else:
+            problem = ControlProblem(
+                self.posterior, self._imagination, self._objective, self.state_dim, self.action_dim, self._particles
+            )
+            policy = PlanningPolicy(problem, self.solver)
+        return Controller(policy, self.keys(), self.state_dim)
+
+    @double_precision
+    def tell(self, trajectory: Trajectory) -> None:
+        """Learn from what was measured. A trajectory that cannot be used is refused and changes nothing."""
+        checked = trajectory.checked(self.runs, self.state_dim, self.action_dim)
+        steps = checked.states.shape[1]
+        filled = self.transitions + steps
+        if filled > self.capacity:
+            raise SondeError(
+                f"explorer: {self.transitions} of {self.capacity} transitions are taken and {steps} more do not fit; "
+                "give the explorer a larger capacity"
+            )
+        arrays = (jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states))
+        data = _append(self.data, *arrays)
+        params = _fit(self.model, self.params, data, jnp.asarray(filled), for_purpose(self.keys(), "fit"))
+        self.set_state(data, params, self.episode + 1)
+
+    @double_precision
+    def set_state(self, data: Data, params: Any, episode: int) -> None:
+        """Continue from here: how a saved run comes back."""
+        posterior = _condition(self.model, params, data)
+        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(posterior)):
+            raise SondeError(
+                "explorer: the posterior is not finite after conditioning on the data; "
+                "look for extreme values in the measurements, or raise the model's noise_floor"
+            )
+        self.data, self.params, self.posterior, self.episode = data, params, posterior, episode

@@ -1,0 +1,114 @@
+"""How good a model is, judged on the world's fixed reachable set (which no planner sees)."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import erf
+from jaxtyping import Array, Float
+
+from sonde.data import Data
+from sonde.models.base import Belief, Posterior
+from sonde.models.gp_posterior import Normaliser, low_rank
+from sonde.models.kernels import KERNELS
+from sonde.objectives import information_gain
+from sonde.precision import double_precision
+from sonde.worlds import World
+
+LEVELS = np.linspace(0.1, 0.9, 9)
+"""Confidence levels at which coverage is compared."""
+COMMON_NOISE, COMMON_RANK = 0.01, 256
+"""The common kernel: RBF with unit length-scales and unit signal, on inputs and targets in units of their spread over the
+reachable set, with this noise std. It is the same for all methods."""
+
+
+class ReachableSet(eqx.Module):
+    """States, actions and true next states [N, ...], and the points of the narrow box."""
+
+    states: Float[Array, "N dx"]
+    actions: Float[Array, "N du"]
+    next_states: Float[Array, "N dx"]
+    box_states: Float[Array, "M dx"]
+    box_actions: Float[Array, "M du"]
+
+
+@functools.cache
+@double_precision
+def reachable_set(world: World) -> ReachableSet:
+    """The world's own, with the truth."""
+    (states, actions), box = world.reachable(), world.narrow_box()
+    next_states = jax.jit(jax.vmap(world.dynamics))(states, actions)
+    return ReachableSet(*(jnp.asarray(array) for array in (states, actions, next_states, *box)))
+
+
+def believe_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Belief:
+    """Beliefs at many points."""
+    return jax.vmap(posterior.believe)(states, actions)
+
+
+def calibration_error(belief: Belief, truth: Float[Array, "N dx"]) -> Float[Array, ""]:
+    """Mean over confidence levels of |share of truths inside the interval - level|: 0 is perfect, 0.5 the worst."""
+    std = jnp.sqrt(belief.epistemic_std**2 + belief.aleatoric_std**2)
+    confidence = erf(jnp.abs(truth - belief.mean) / (std * jnp.sqrt(2.0)))
+    levels = jnp.asarray(LEVELS)
+    coverage = jnp.mean(confidence[..., None] <= levels, axis=(0, 1))
+    return jnp.mean(jnp.abs(coverage - levels))
+
+
+def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
+    """Maximum epistemic std under the common kernel: depends on where was measured, not on what a method's fit made of it."""
+    everything = jnp.ones(points.states.shape[0], bool)
+    queries = jnp.concatenate([points.states, points.actions], axis=-1)
+    normalise = Normaliser.of(queries, everything)
+    change = Normaliser.of(points.next_states - points.states, everything)
+    kernel, rows = KERNELS["rbf"], normalise(data.inputs())
+    ratio = jnp.asarray(COMMON_NOISE**2)
+    # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
+    centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, COMMON_RANK)
+    explained = kernel.cross(normalise(queries), centres.points) @ centres.factor
+    variance = jnp.maximum(1.0 - jnp.sum(explained**2, axis=-1), 0.0)
+    return jnp.sqrt(jnp.max(variance)) * jnp.linalg.norm(change.scale)
+
+
+@eqx.filter_jit
+def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
+    def one_run(posterior: Posterior, data: Data) -> dict[str, Array]:
+        belief = believe_many(posterior, points.states, points.actions)
+        box = believe_many(posterior, points.box_states, points.box_actions)
+        error = points.next_states - belief.mean
+        variance = belief.epistemic_std**2 + belief.aleatoric_std**2
+        uncertainty = jnp.linalg.norm(belief.epistemic_std, axis=-1)
+        return {
+            "max_epistemic": jnp.max(uncertainty),
+            "mean_epistemic": jnp.mean(uncertainty),
+            "max_epistemic_common": _common_uncertainty(data, points),
+            "max_epistemic_box": jnp.max(jnp.linalg.norm(box.epistemic_std, axis=-1)),
+            "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
+            "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
+            "calibration_error": calibration_error(belief, points.next_states),
+        }
+
+    return jax.vmap(one_run)(posterior, data)
+
+
+@double_precision
+def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
+    """Each metric per run [S].
+
+    Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
+    of the norm of the error of the mean; nll is per dimension, under epistemic and aleatoric variance together.
+    """
+    return {name: np.asarray(value) for name, value in _judge(posterior, data, reachable_set(world)).items()}
+
+
+@eqx.filter_jit
+def _realised(posterior: Posterior, states: Array, actions: Array) -> Array:
+    return jax.vmap(lambda p, x, u: jnp.sum(information_gain(believe_many(p, x, u))))(posterior, states, actions)
+
+
+@double_precision
+def realised_information_gain(posterior: Posterior, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Information that the visited points [S, T, ...] held for the posterior from before they were visited, in nats [S]."""
+    return np.asarray(_realised(posterior, jnp.asarray(states), jnp.asarray(actions)))

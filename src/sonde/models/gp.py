@@ -1,0 +1,187 @@
+"""Gaussian processes: one per output dimension, hyper-parameters by maximum a posteriori.
+
+The pieces: `kernels` (covariance functions), `linalg` (factorisations), `gp_posterior` (what the planner queries), and here the
+configuration, the hyper-parameters and their fit.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from sonde.data import Data
+from sonde.errors import SondeError, one_of, positive
+from sonde.models.base import Model
+from sonde.models.gp_posterior import GPPosterior, Normaliser, exact, low_rank
+from sonde.models.kernels import KERNELS
+from sonde.models.linalg import gaussian_log_density
+
+SMALLEST_FIT = 128  # fits of fewer points than this cost next to nothing
+
+
+class GPParams(eqx.Module):
+    """Logarithms of the hyper-parameters of one Gaussian process per output (normalised units when learned)."""
+
+    log_lengthscales: Float[Array, "*dx dz"]
+    log_signal: Float[Array, "*dx"]
+    log_noise: Float[Array, "*dx"]
+
+
+@dataclass(frozen=True)
+class GaussianProcess(Model):
+    """One Gaussian process per output dimension, on the change x' - x."""
+
+    kernel: Literal["rbf", "matern32", "matern52", "linear"] = "rbf"
+    """Covariance function."""
+    hyperparameters: Literal["learned", "fixed"] = "learned"
+    """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
+    hold throughout, in state units and without normalisation; then uncertainty can only shrink (the setting of the theory)."""
+    lengthscale: float = 1.0
+    """Initial (or fixed) length-scale of every input."""
+    signal_std: float = 1.0
+    """Initial (or fixed) std of the functions."""
+    noise_std: float = 0.01
+    """Initial (or fixed) std of the measurement noise."""
+    noise_floor: float = 0.002
+    """Smallest noise std that a fit may reach. On a deterministic system the noise would otherwise go to 0, and the
+    information gain, which divides by it, would lose its meaning."""
+    prior_std: float = 0.3
+    """Std of the Gaussian prior on the logarithm of each length-scale and of the signal std, centred at the initial value."""
+    learning_rate: float = 0.1
+    """Adam's learning rate for the hyper-parameters."""
+    steps: int = 50
+    """Gradient steps on the marginal likelihood after each episode, warm-started from the last fit."""
+    fit_points: int = 1000
+    """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
+    uses all data."""
+    rank: int = 128
+    """Inducing points of the posterior that the planner queries; 0 for the exact posterior, whose price grows with the data."""
+
+    def __post_init__(self):
+        """Refuse settings that cannot work."""
+        one_of("kernel", self.kernel, KERNELS)
+        one_of("setting of the model's hyperparameters", self.hyperparameters, ("learned", "fixed"))
+        positive(
+            "model",
+            lengthscale=self.lengthscale,
+            signal_std=self.signal_std,
+            noise_std=self.noise_std,
+            noise_floor=self.noise_floor,
+            prior_std=self.prior_std,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            fit_points=self.fit_points,
+        )
+        if self.rank < 0:
+            raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
+        if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
+            raise SondeError(
+                f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}"
+            )
+
+    def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> GPParams:
+        """The initial values, the same for every output."""
+        del key  # nothing is random here
+        full = lambda shape, value: jnp.full(shape, jnp.log(value), float)
+        return GPParams(
+            full((state_dim, state_dim + action_dim), self.lengthscale),
+            full(state_dim, self.signal_std),
+            full(state_dim, self._free_noise()),
+        )
+
+    def fit(self, params: GPParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> GPParams:
+        """Adam on the log posterior density of the hyper-parameters, for all outputs at once."""
+        if self.hyperparameters == "fixed":
+            return params
+        z, y = self._normalisers(data)
+        points, targets = z(data.inputs()), y(data.targets())
+        largest = min(self.fit_points, data.capacity)
+        sizes = [largest]
+        while sizes[0] // 2 >= SMALLEST_FIT:
+            sizes.insert(0, sizes[0] // 2)
+
+        def fit_to(rows):
+            mask = rows < data.count
+            one_output = jax.vmap(lambda p, t: self._ascend(p, points[rows], t[rows], mask), in_axes=(0, 1))
+            return one_output(params, targets)
+
+        def fit_to_subset():
+            order = jnp.where(data.mask(), jax.random.uniform(key, data.capacity), 2.0)
+            return fit_to(jnp.argsort(order)[:largest])
+
+        # one compiled program for all sizes of data: the branch is picked by how full the buffers are
+        branches = [lambda size=size: fit_to(jnp.arange(size)) for size in sizes]
+        if largest < data.capacity:
+            branches.append(fit_to_subset)
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
+
+    def condition(self, params: GPParams, data: Data) -> GPPosterior:
+        """The posterior, factorised once."""
+        z, y = self._normalisers(data)
+        points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
+        lengthscales, signal_std, noise_std = self._values(params)
+        kernel = KERNELS[self.kernel]
+
+        def one_output(scales, ratio, target):
+            scaled = points / scales
+            if self.rank == 0 or self.rank >= data.capacity:
+                return exact(kernel, scaled, target, mask, ratio)
+            return low_rank(kernel, scaled, target, mask, ratio, self.rank)
+
+        centres = jax.vmap(one_output, in_axes=(0, 0, 1))(lengthscales, (noise_std / signal_std) ** 2, targets)
+        return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
+
+    def _free_noise(self) -> float:
+        """The part of the initial noise std that is learned: noise^2 = floor^2 + free^2."""
+        if self.hyperparameters == "fixed":
+            return self.noise_std
+        return (self.noise_std**2 - self.noise_floor**2) ** 0.5
+
+    def _values(self, params: GPParams) -> tuple[Array, Array, Array]:
+        """Length-scales, signal std and noise std."""
+        floor = 0.0 if self.hyperparameters == "fixed" else self.noise_floor
+        noise = jnp.sqrt(floor**2 + jnp.exp(2 * params.log_noise))
+        return jnp.exp(params.log_lengthscales), jnp.exp(params.log_signal), noise
+
+    def _normalisers(self, data: Data) -> tuple[Normaliser, Normaliser]:
+        z, y = data.inputs(), data.targets()
+        if self.hyperparameters == "fixed":
+            return Normaliser.identity(z.shape[1]), Normaliser.identity(y.shape[1])
+        return Normaliser.of(z, data.mask()), Normaliser.of(y, data.mask())
+
+    def log_marginal_likelihood(
+        self, params: GPParams, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"]
+    ) -> Float[Array, ""]:
+        """log p(y | points) of one output; empty rows count as independent zeros and add a constant."""
+        lengthscales, signal_std, noise_std = self._values(params)
+        scaled = points / lengthscales
+        identity = jnp.eye(points.shape[0], dtype=points.dtype)
+        covariance = signal_std**2 * KERNELS[self.kernel].cross(scaled, scaled) + noise_std**2 * identity
+        covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
+        empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
+        return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty
+
+    def _ascend(self, params: GPParams, points, y, mask) -> GPParams:
+        """The fit of one output."""
+
+        def loss(p: GPParams):
+            off = jnp.sum((p.log_lengthscales - jnp.log(self.lengthscale)) ** 2)
+            off += jnp.sum((p.log_signal - jnp.log(self.signal_std)) ** 2)
+            return 0.5 * off / self.prior_std**2 - self.log_marginal_likelihood(p, points, y, mask)
+
+        optimiser = optax.adam(self.learning_rate)
+
+        def step(carry, _):
+            p, state = carry
+            updates, state = optimiser.update(jax.grad(loss)(p), state)
+            p = optax.apply_updates(p, updates)
+            # far below the floor the free noise has no effect, and would take long to come back
+            log_noise = jnp.maximum(p.log_noise, jnp.log(0.1 * self.noise_floor))
+            return (GPParams(p.log_lengthscales, p.log_signal, log_noise), state), None
+
+        (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), length=self.steps)
+        return params

@@ -1,0 +1,124 @@
+"""Policies: what runs on the real system.
+
+A `Policy` is pure: its state is handed from step to step, so that a whole episode compiles. `Controller` is the same thing as
+an object that remembers its state and speaks numpy, for people who step a system themselves.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from sonde.errors import SondeError
+from sonde.objectives import information_gain
+from sonde.precision import double_precision
+from sonde.randomness import for_purpose
+from sonde.solvers.base import ControlProblem, Solver, first_action
+
+
+class Policy(eqx.Module):
+    """A rule that turns states into actions, one step at a time."""
+
+    @abc.abstractmethod
+    def start(self) -> Any:
+        """The state of the policy at the beginning of an episode."""
+
+    @abc.abstractmethod
+    def act(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
+
+
+class RandomPolicy(Policy):
+    """Actions drawn uniformly from [-1, 1]."""
+
+    action_dim: int = eqx.field(static=True)
+
+    def start(self) -> None:
+        """Remembers nothing."""
+
+    def act(
+        self, state: None, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
+        """A random action."""
+        return jax.random.uniform(key, (self.action_dim,), x.dtype, -1.0, 1.0), None, jnp.asarray(jnp.nan, x.dtype)
+
+
+class PlanningPolicy(Policy):
+    """Solves a control problem anew at every step."""
+
+    problem: ControlProblem
+    solver: Solver = eqx.field(static=True)
+
+    def start(self) -> Any:
+        """The solver's."""
+        return self.solver.start(self.problem)
+
+    def act(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The first action of the best plan."""
+        solve_key, imagine_key = jax.random.split(key)
+        plan, state = self.solver.plan(self.problem, state, x, solve_key)
+        imagined = self.problem.imagine(x, plan, imagine_key)
+        return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
+
+
+@eqx.filter_jit
+def _start(policy: Policy, runs: int):
+    # a policy without arrays (random) has no axis to map over, hence the explicit size
+    return jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
+
+
+@eqx.filter_jit
+def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
+    def one(policy, state, x, key):
+        return policy.act(state, x, jax.random.fold_in(key, step))
+
+    return jax.vmap(one)(policy, state, x, keys)
+
+
+class Controller:
+    """A policy for S runs in lockstep: call it with states, get actions, both numpy arrays.
+
+    With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du].
+    """
+
+    def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int):
+        """`policy` carries a leading axis S on its arrays; `keys` name the randomness of the episode."""
+        self.policy, self.keys, self.state_dim = policy, keys, state_dim
+        self.reset()
+
+    @property
+    def runs(self) -> int:
+        """How many runs are in lockstep."""
+        return self.keys.shape[0]
+
+    def reset(self) -> None:
+        """Begin the episode anew."""
+        self._step, self._state = 0, None
+
+    @double_precision
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The actions, in [-1, 1]."""
+        x = np.asarray(x, dtype=np.float64)
+        single = x.ndim == 1 and self.runs == 1
+        states = x[None] if single else x
+        if states.shape != (self.runs, self.state_dim):
+            raise SondeError(
+                f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(x.shape)}"
+            )
+        if not np.isfinite(states).all():
+            raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
+        if self._state is None and self._step == 0:
+            self._state = _start(self.policy, self.runs)
+        actions, self._state, _ = _act(
+            self.policy, self._state, jnp.asarray(states), for_purpose(self.keys, "plan"), jnp.asarray(self._step)
+        )
+        self._step += 1
+        return np.asarray(actions)[0] if single else np.asarray(actions)

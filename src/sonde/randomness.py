@@ -1,0 +1,25 @@
+"""Named randomness: every key is folded from (seed, episode, purpose), and nothing threads a hidden key.
+
+A run that is interrupted and resumed therefore draws exactly the numbers that it would have drawn.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+
+def for_purpose(key: Key[Array, "*runs"], purpose: str) -> Key[Array, "*runs"]:
+    """A key of its own for each purpose ("plan", "world", ...); works on one key or on a stack of them."""
+    number = zlib.crc32(purpose.encode())
+    fold = jax.random.fold_in
+    for _ in range(key.ndim):
+        fold = jax.vmap(fold, in_axes=(0, None))
+    return fold(key, number)
+
+
+def episode_keys(seeds: Sequence[int], episode: int) -> Key[Array, "runs"]:
+    """One key per run, for everything random that happens in `episode`."""
+    return jnp.stack([jax.random.fold_in(jax.random.key(seed), episode) for seed in seeds])

@@ -1,0 +1,226 @@
+"""The folder of a run.
+
+    DIR/config.json                    what was asked for
+    DIR/metrics.jsonl                  one line per seed and episode
+    DIR/data/0001.safetensors          the measurements of episode 1, all seeds [S, T, ...]
+    DIR/checkpoints/0001.safetensors   what was learned after episode 1 (the last two are kept)
+    DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
+    DIR/figures/                       pictures
+
+An episode is first written to `data`, then to `metrics.jsonl`, then to `checkpoints`. Whatever an interruption leaves behind
+the newest checkpoint is thus ignored or written again, with the same content.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from sonde.config import RunConfig, from_json, to_json
+from sonde.data import Trajectory
+from sonde.errors import SondeError
+from sonde.runs.files import checksum, sync_folder, write_atomically
+
+FORMAT = 1
+KEPT_CHECKPOINTS = 2
+
+
+class RunStore:
+    """Reads and writes the folder of one run."""
+
+    def __init__(self, folder: Path, config: RunConfig):
+        """Use `create` or `open` instead."""
+        self.folder, self.config = folder, config
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
+        """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
+        folder = folder.absolute()
+        if folder.exists() and not overwrite:
+            raise SondeError(
+                f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
+            )
+        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "config.json").exists())):
+            raise SondeError(f"{folder} is not the folder of a run: refusing to replace it")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # made under another name, so that a folder never exists without its config
+        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        draft.chmod(0o755)
+        for name in ("data", "checkpoints", "figures"):
+            (draft / name).mkdir()
+        write_atomically(draft / "config.json", to_json(config).encode())
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.rename(draft, folder)
+        sync_folder(folder.parent)
+        return cls(folder, config)
+
+    @classmethod
+    def open(cls, folder: Path) -> "RunStore":
+        """A run that exists."""
+        path = folder / "config.json"
+        try:
+            text = path.read_text()
+        except OSError:
+            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json") from None
+        except UnicodeDecodeError:
+            raise SondeError(f"{path} is not text; restore it from a copy") from None
+        return cls(folder.absolute(), from_json(text, str(path)))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run, so that no other process writes to it; the lock ends with the process, however it ends."""
+        with open(self.folder / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise SondeError(f"{self.folder} is in use by another process; wait for it or stop it") from None
+            yield
+
+    # Measurements
+
+    def _data_path(self, episode: int) -> Path:
+        return self.folder / "data" / f"{episode:04d}.safetensors"
+
+    def save_data(self, episode: int, trajectory: Trajectory) -> None:
+        """The measurements of `episode` (counted from 1)."""
+        arrays = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states")}
+        write_atomically(self._data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
+
+    def load_data(self, episodes: int) -> list[Trajectory]:
+        """The measurements of the first `episodes` episodes."""
+        return [Trajectory(**_read_arrays(self._data_path(episode))) for episode in range(1, episodes + 1)]
+
+    # Checkpoints
+
+    def _checkpoint_paths(self, episode: int) -> tuple[Path, Path]:
+        stem = self.folder / "checkpoints" / f"{episode:04d}"
+        return stem.with_suffix(".json"), stem.with_suffix(".safetensors")
+
+    def checkpoints(self) -> list[int]:
+        """Episodes after which a checkpoint exists, oldest first."""
+        return sorted(int(path.stem) for path in (self.folder / "checkpoints").glob("[0-9]*.json"))
+
+    def save_checkpoint(self, episode: int, params: Any) -> None:
+        """What was learned after `episode`; older checkpoints but one go."""
+        note, arrays = self._checkpoint_paths(episode)
+        content = safetensors.numpy.save(_contiguous(_named_leaves(params)))
+        write_atomically(arrays, content)
+        facts = {
+            "format": FORMAT,
+            "episode": episode,
+            "config": checksum(to_json(self.config).encode()),
+            "arrays": checksum(content),
+            "data": [checksum(self._data_path(e).read_bytes()) for e in range(1, episode + 1)],
+        }
+        write_atomically(note, json.dumps(facts, indent=2).encode())
+        for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
+            for path in self._checkpoint_paths(old):
+                path.unlink(missing_ok=True)
+
+    def load_checkpoint(self, episode: int, like: Any) -> Any:
+        """The params after `episode`, in the structure of `like`; refused if damaged, incomplete or of another run."""
+        try:
+            return self._load_checkpoint(episode, like)
+        except SondeError as error:
+            good = [e for e in self.checkpoints() if e < episode and self._is_good(e, like)]
+            if good:
+                hint = f"an older checkpoint is good: 'sonde resume {self.folder} --from-episode {good[-1]}' uses it"
+            else:
+                hint = f"no older checkpoint is good: 'sonde resume {self.folder} --from-episode 0' starts the run anew"
+            raise SondeError(f"{error}; {hint}") from None
+
+    def _is_good(self, episode: int, like: Any) -> bool:
+        try:
+            self._load_checkpoint(episode, like)
+        except SondeError:
+            return False
+        return True
+
+    def _load_checkpoint(self, episode: int, like: Any) -> Any:
+        note, path = self._checkpoint_paths(episode)
+        name = f"checkpoint {note.stem}"
+        try:
+            facts = json.loads(note.read_text())
+            content = path.read_bytes()
+        except (OSError, ValueError) as error:
+            raise SondeError(f"{name} is damaged ({error})") from None
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("episode") != episode:
+            raise SondeError(f"{name} is foreign: {note} is not of format {FORMAT} and episode {episode}")
+        if facts.get("config") != checksum(to_json(self.config).encode()):
+            raise SondeError(f"{name} is foreign: it was made under another config.json")
+        if facts.get("arrays") != checksum(content):
+            raise SondeError(f"{name} is damaged: {path} does not have the checksum that was noted")
+        for number, expected in enumerate(facts.get("data", []), start=1):
+            data = self._data_path(number)
+            if not data.exists() or checksum(data.read_bytes()) != expected:
+                raise SondeError(f"{name} cannot be used: {data} is missing or damaged")
+        arrays = safetensors.numpy.load(content)
+        wanted = _named_leaves(like)
+        shapes = {k: v.shape for k, v in arrays.items()}
+        if shapes != {k: v.shape for k, v in wanted.items()}:
+            raise SondeError(f"{name} is foreign: its arrays do not fit the model of config.json")
+        return jax.tree.unflatten(jax.tree.structure(like), [arrays[k] for k in wanted])
+
+    # Metrics
+
+    @property
+    def metrics_path(self) -> Path:
+        """One JSON object per line."""
+        return self.folder / "metrics.jsonl"
+
+    def append_metrics(self, rows: list[dict[str, Any]]) -> None:
+        """Add lines and force them to disk."""
+        with open(self.metrics_path, "a") as file:
+            file.write("".join(json.dumps(row) + "\n" for row in rows))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def load_metrics(self) -> list[dict[str, Any]]:
+        """All lines; what an interruption left of the last one is passed over."""
+        if not self.metrics_path.exists():
+            return []
+        rows = []
+        lines = self.metrics_path.read_text().splitlines()
+        for number, line in enumerate(lines, start=1):
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                if number < len(lines):
+                    raise SondeError(f"{self.metrics_path}, line {number} is not JSON; repair or remove it") from None
+        return rows
+
+    def forget_after(self, episode: int) -> None:
+        """Drop what an interruption, or a person who goes back, left of later episodes."""
+        if self.metrics_path.exists():
+            rows = [row for row in self.load_metrics() if row["episode"] <= episode]
+            write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        for later in self.checkpoints():
+            if later > episode:
+                for path in self._checkpoint_paths(later):
+                    path.unlink(missing_ok=True)
+
+
+def _contiguous(arrays: dict[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return safetensors.numpy.load(path.read_bytes())
+    except (OSError, safetensors.SafetensorError) as error:
+        raise SondeError(f"{path} cannot be read ({error})") from None

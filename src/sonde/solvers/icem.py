@@ -1,0 +1,124 @@
+"""iCEM: the improved cross-entropy method (Pinneri et al. 2021), planning anew at every step with a receding horizon.
+
+Per step: the last plan's mean, shifted by one, is the centre of the search and its spread is reset. Each iteration draws plans of
+coloured noise around the mean, adds the better ones of the last iteration (the first iteration: of the last step, shifted),
+keeps the elite, and moves mean and spread towards it. The best plan ever seen at this step wins.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from sonde.errors import SondeError, one_of, positive
+from sonde.solvers.base import ControlProblem, Solver
+from sonde.solvers.noise import coloured_noise
+
+
+class ICEMState(eqx.Module):
+    """What one step hands to the next: the mean plan and the elites that are kept."""
+
+    mean: Float[Array, "H dc"]
+    kept: Float[Array, "keep H dc"]
+
+
+@dataclass(frozen=True)
+class ICEM(Solver):
+    """Sampling-based planner with a receding horizon."""
+
+    horizon: int = 20
+    """Steps that a plan looks ahead."""
+    samples: int = 500
+    """Plans drawn per iteration (the first one, when they decay)."""
+    elites: int = 50
+    """Plans that shape the next iteration."""
+    iterations: int = 10
+    """Iterations per step."""
+    exponent: float = 0.25
+    """Colour of the noise: power falls with frequency as f^-exponent."""
+    keep_fraction: float = 0.3
+    """Fraction of the elites that joins the next iteration, and, shifted, the next step."""
+    initial_std: float = 0.5
+    """Spread of the controls at the first iteration of each step."""
+    momentum: float = 0.1
+    """How much of the old mean and spread each iteration retains."""
+    decay: float = 1.0
+    """Each iteration draws this factor fewer plans than the one before, though never fewer than twice the elites."""
+    aggregate: Literal["sum", "best"] = "sum"
+    """What a plan is worth: the sum of its steps' rewards, or its best step's."""
+
+    def __post_init__(self):
+        """Refuse settings that cannot work."""
+        positive(
+            "solver",
+            horizon=self.horizon,
+            samples=self.samples,
+            elites=self.elites,
+            iterations=self.iterations,
+            initial_std=self.initial_std,
+        )
+        one_of("solver aggregate", self.aggregate, ("sum", "best"))
+        if self.elites > self.samples:
+            raise SondeError(f"solver: elites must not exceed samples, got {self.elites} and {self.samples}")
+        if not 0 <= self.keep_fraction <= 1:
+            raise SondeError(f"solver: keep_fraction must lie in [0, 1], got {self.keep_fraction}")
+        if not 0 <= self.momentum < 1:
+            raise SondeError(f"solver: momentum must lie in [0, 1), got {self.momentum}")
+        if not self.decay >= 1:
+            raise SondeError(f"solver: decay must be 1 (none) or above, got {self.decay}")
+        if not self.exponent >= 0:
+            raise SondeError(f"solver: exponent must be 0 (white) or above, got {self.exponent}")
+
+    @property
+    def kept_elites(self) -> int:
+        """How many elites are handed on."""
+        return round(self.keep_fraction * self.elites)
+
+    def sample_counts(self) -> list[int]:
+        """Plans drawn in each iteration."""
+        least = min(2 * self.elites, self.samples)
+        return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
+
+    def start(self, problem: ControlProblem) -> ICEMState:
+        """Nothing planned: the mean is to do nothing, and so are the plans kept from before."""
+        mean = jnp.zeros((self.horizon, problem.control_dim))
+        return ICEMState(mean, jnp.zeros((self.kept_elites, *mean.shape)))
+
+    def plan(
+        self, problem: ControlProblem, state: ICEMState, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "H dc"], ICEMState]:
+        """The best plan seen, and the shifted mean and elites for the next step."""
+        worth = jnp.sum if self.aggregate == "sum" else jnp.max
+
+        def iterate(samples, carry, i):
+            mean, std, kept, best, best_value = carry
+            noise_key, chance_key = jax.random.split(jax.random.fold_in(key, i))
+            noise = coloured_noise(noise_key, samples, *mean.shape, self.exponent)
+            drawn = jnp.clip(mean + std * noise, -1.0, 1.0)
+            # in the last iteration the mean itself takes the place of one draw
+            drawn = drawn.at[0].set(jnp.where(i == self.iterations - 1, mean, drawn[0]))
+            plans = jnp.concatenate([drawn, kept])
+            values = worth(problem.rewards(x, plans, chance_key), axis=-1)
+            top_values, top = jax.lax.top_k(jnp.where(jnp.isfinite(values), values, -jnp.inf), self.elites)
+            elite = plans[top]
+            better = top_values[0] > best_value
+            best, best_value = jnp.where(better, elite[0], best), jnp.where(better, top_values[0], best_value)
+            mean = self.momentum * mean + (1 - self.momentum) * jnp.mean(elite, axis=0)
+            std = self.momentum * std + (1 - self.momentum) * jnp.std(elite, axis=0)
+            return (mean, std, elite[: self.kept_elites], best, best_value), None
+
+        carry = (state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, -jnp.inf)
+        # one scan per sample count, so that a constant count compiles a single iteration
+        counts = self.sample_counts()
+        for samples in sorted(set(counts), reverse=True):
+            turns = jnp.asarray([i for i, count in enumerate(counts) if count == samples])
+            carry, _ = jax.lax.scan(lambda c, i, n=samples: iterate(n, c, i), carry, turns)
+        mean, _, kept, best, _ = carry
+
+        def shift(plan):  # the last step is repeated
+            return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
+
+        return best, ICEMState(shift(mean), shift(kept))

@@ -1,0 +1,20 @@
+"""Shapes and types are checked in tests only: jaxtyping with beartype on the whole package."""
+
+import os
+
+# no device is looked for in vain, and two test processes share two cores
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from jaxtyping import install_import_hook
+
+install_import_hook("sonde", "beartype.beartype")
+
+import jax
+import pytest
+
+
+@pytest.fixture
+def x64():
+    """Double precision for code that is called below the engine's entry points."""
+    with jax.enable_x64(True):
+        yield
