@@ -6,6 +6,7 @@ World, model and solver are classes that their own tables name; in JSON each car
 import dataclasses
 import json
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +20,7 @@ from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
 from sonde.worlds import WORLDS, Pendulum, World
 
-TABLES: dict[type, dict[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
+TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
 
 
 @dataclass(frozen=True)
@@ -79,8 +80,7 @@ class RunConfig:
         needed = self.episodes * self.horizon
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
-                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.horizon} steps "
-                f"need {needed}"
+                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.horizon} steps need {needed}"
             )
 
     @property
@@ -124,7 +124,7 @@ def from_json(text: str, source: str) -> RunConfig:
     return _build(RunConfig, entries, source)
 
 
-def _build(kind: type, entries: Any, where: str) -> Any:
+def _build(kind: Any, entries: Any, where: str) -> Any:
     if not isinstance(entries, dict):
         raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
     hints = typing.get_type_hints(kind)

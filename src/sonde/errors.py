@@ -14,7 +14,7 @@ def one_of(what: str, name: str, names) -> None:
         raise SondeError(f"unknown {what} {name!r}; expected one of: {', '.join(sorted(names))}")
 
 
-def positive(owner: str, **values: float) -> None:
+def positive(owner: str, **values: float | int) -> None:
     """Refuse values that are not above zero (NaN is not)."""
     for name, value in values.items():
         if not value > 0:

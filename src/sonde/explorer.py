@@ -1,10 +1,10 @@
 """Algorithm 1 of the paper.
 
-    explorer = Explorer("opax", GaussianProcess(), ICEM(), state_dim=3, action_dim=1, capacity=1000)
-    for episode in range(10):
-        policy = explorer.ask()                       # prepare policy: argmax over policies and eta
-        trajectory = rollout(world, policy, 100)      # collect measurements; on a real robot, that is your part
-        explorer.tell(trajectory)                     # update model
+explorer = Explorer("opax", GaussianProcess(), ICEM(), state_dim=3, action_dim=1, capacity=1000)
+for episode in range(10):
+    policy = explorer.ask()                       # prepare policy: argmax over policies and eta
+    trajectory = rollout(world, policy, 100)      # collect measurements; on a real robot, that is your part
+    explorer.tell(trajectory)                     # update model
 """
 
 from collections.abc import Sequence
@@ -88,10 +88,8 @@ class Explorer:
             self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
             self._objective = self.method.build_objective(reward)
         self._particles = particles
-        empty = Data.empty(capacity, state_dim, action_dim)
-        data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.runs, *leaf.shape)), empty)
         keys = for_purpose(episode_keys(self.seeds, 0), "init")
-        self.set_state(data, _init(model, state_dim, action_dim, keys), 0)
+        self._set_state(self._empty(), _init(model, state_dim, action_dim, keys), 0)
 
     @property
     def runs(self) -> int:
@@ -122,22 +120,33 @@ class Explorer:
     @double_precision
     def tell(self, trajectory: Trajectory) -> None:
         """Learn from what was measured. A trajectory that cannot be used is refused and changes nothing."""
-        checked = trajectory.checked(self.runs, self.state_dim, self.action_dim)
-        steps = checked.states.shape[1]
-        filled = self.transitions + steps
-        if filled > self.capacity:
-            raise SondeError(
-                f"explorer: {self.transitions} of {self.capacity} transitions are taken and {steps} more do not fit; "
-                "give the explorer a larger capacity"
-            )
-        arrays = (jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states))
-        data = _append(self.data, *arrays)
-        params = _fit(self.model, self.params, data, jnp.asarray(filled), for_purpose(self.keys(), "fit"))
-        self.set_state(data, params, self.episode + 1)
+        data = self._with(self.data, trajectory)
+        filled, keys = jnp.max(data.count), for_purpose(self.keys(), "fit")
+        self._set_state(data, _fit(self.model, self.params, data, filled, keys), self.episode + 1)
 
     @double_precision
-    def set_state(self, data: Data, params: Any, episode: int) -> None:
-        """Continue from here: how a saved run comes back."""
+    def restore(self, trajectories: Sequence[Trajectory], params: Any) -> None:
+        """Continue a saved run: its measurements, one trajectory per episode, and the params after the last of them."""
+        data = self._empty()
+        for trajectory in trajectories:
+            data = self._with(data, trajectory)
+        self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
+
+    def _empty(self) -> Data:
+        empty = Data.empty(self.capacity, self.state_dim, self.action_dim)
+        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.runs, *leaf.shape)), empty)
+
+    def _with(self, data: Data, trajectory: Trajectory) -> Data:
+        checked = trajectory.checked(self.runs, self.state_dim, self.action_dim)
+        taken, steps = int(data.count[0]), checked.states.shape[1]
+        if taken + steps > self.capacity:
+            raise SondeError(
+                f"explorer: {taken} of {self.capacity} transitions are taken and {steps} more do not fit; "
+                "give the explorer a larger capacity"
+            )
+        return _append(data, *(jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states)))
+
+    def _set_state(self, data: Data, params: Any, episode: int) -> None:
         posterior = _condition(self.model, params, data)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(posterior)):
             raise SondeError(

@@ -1,7 +1,7 @@
 """How a planner may treat what it does not know.
 
-An imagination turns a `Belief` into an imagined next state. It says how many extra controls the planner must choose for that, and
-whether two particles of the same plan can differ; where they cannot, only one is simulated.
+An imagination turns a `Belief` into an imagined next state. It says how many extra controls the planner must choose for that,
+and whether two particles of the same plan can differ; where they cannot, only one is simulated.
 """
 
 import abc
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError
@@ -56,7 +55,7 @@ class Imagination(abc.ABC):
 
 @dataclass(frozen=True)
 class Optimistic(Imagination):
-    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, so it may believe whatever is plausible."""
+    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, and so may believe the plausible."""
 
     def extra_controls(self, state_dim: int) -> int:
         """One eta per state dimension."""

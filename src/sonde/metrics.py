@@ -19,8 +19,8 @@ from sonde.worlds import World
 
 LEVELS = np.linspace(0.1, 0.9, 9)
 """Confidence levels at which coverage is compared."""
-COMMON_NOISE, COMMON_RANK = 0.01, 256
-"""The common kernel: RBF with unit length-scales and unit signal, on inputs and targets in units of their spread over the
+COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 3.0, 0.01, 256
+"""The common kernel: RBF with these length-scales and unit signal, on inputs and targets in units of their spread over the
 reachable set, with this noise std. It is the same for all methods."""
 
 
@@ -63,11 +63,11 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
     queries = jnp.concatenate([points.states, points.actions], axis=-1)
     normalise = Normaliser.of(queries, everything)
     change = Normaliser.of(points.next_states - points.states, everything)
-    kernel, rows = KERNELS["rbf"], normalise(data.inputs())
+    kernel, rows = KERNELS["rbf"], normalise(data.inputs()) / COMMON_LENGTHSCALE
     ratio = jnp.asarray(COMMON_NOISE**2)
     # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
     centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, COMMON_RANK)
-    explained = kernel.cross(normalise(queries), centres.points) @ centres.factor
+    explained = kernel.cross(normalise(queries) / COMMON_LENGTHSCALE, centres.points) @ centres.factor
     variance = jnp.maximum(1.0 - jnp.sum(explained**2, axis=-1), 0.0)
     return jnp.sqrt(jnp.max(variance)) * jnp.linalg.norm(change.scale)
 

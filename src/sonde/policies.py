@@ -28,9 +28,7 @@ class Policy(eqx.Module):
         """The state of the policy at the beginning of an episode."""
 
     @abc.abstractmethod
-    def act(
-        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+    def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
 
 
@@ -59,9 +57,7 @@ class PlanningPolicy(Policy):
         """The solver's."""
         return self.solver.start(self.problem)
 
-    def act(
-        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+    def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The first action of the best plan."""
         solve_key, imagine_key = jax.random.split(key)
         plan, state = self.solver.plan(self.problem, state, x, solve_key)
@@ -110,9 +106,7 @@ class Controller:
         single = x.ndim == 1 and self.runs == 1
         states = x[None] if single else x
         if states.shape != (self.runs, self.state_dim):
-            raise SondeError(
-                f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(x.shape)}"
-            )
+            raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(x.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
         if self._state is None and self._step == 0:

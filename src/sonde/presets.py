@@ -1,7 +1,7 @@
 """The paper's tables as data: a number of the paper stands here and nowhere else.
 
-Hyper-parameters of the model and horizons: the table of the model-based agent. Planner: the table of iCEM. What the tables leave
-open is marked so; those values are iCEM's published defaults, or ours.
+Hyper-parameters of the model and horizons: the table of the model-based agent. Planner: the table of iCEM. What the tables
+leave open is marked so; those values are iCEM's published defaults, or ours.
 """
 
 from dataclasses import replace

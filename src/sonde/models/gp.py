@@ -5,7 +5,7 @@ configuration, the hyper-parameters and their fit.
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -79,9 +79,7 @@ class GaussianProcess(Model):
         if self.rank < 0:
             raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
         if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
-            raise SondeError(
-                f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}"
-            )
+            raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
 
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> GPParams:
         """The initial values, the same for every output."""
@@ -110,7 +108,7 @@ class GaussianProcess(Model):
             return one_output(params, targets)
 
         def fit_to_subset():
-            order = jnp.where(data.mask(), jax.random.uniform(key, data.capacity), 2.0)
+            order = jnp.where(data.mask(), jax.random.uniform(key, (data.capacity,)), 2.0)
             return fit_to(jnp.argsort(order)[:largest])
 
         # one compiled program for all sizes of data: the branch is picked by how full the buffers are
@@ -174,14 +172,16 @@ class GaussianProcess(Model):
             return 0.5 * off / self.prior_std**2 - self.log_marginal_likelihood(p, points, y, mask)
 
         optimiser = optax.adam(self.learning_rate)
+        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        start: Any = params
 
         def step(carry, _):
             p, state = carry
             updates, state = optimiser.update(jax.grad(loss)(p), state)
-            p = optax.apply_updates(p, updates)
+            p = cast(GPParams, optax.apply_updates(p, updates))
             # far below the floor the free noise has no effect, and would take long to come back
             log_noise = jnp.maximum(p.log_noise, jnp.log(0.1 * self.noise_floor))
             return (GPParams(p.log_lengthscales, p.log_signal, log_noise), state), None
 
-        (params, _), _ = jax.lax.scan(step, (params, optimiser.init(params)), length=self.steps)
+        (params, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=self.steps)
         return params

@@ -14,12 +14,11 @@ exact posterior, and the price of a query does not grow with the data).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Bool, Float
 
 from sonde.models.base import Belief, Posterior
 from sonde.models.kernels import KERNELS, Kernel
-from sonde.models.linalg import pivoted_cholesky, safe_cholesky
+from sonde.models.linalg import pivoted_cholesky, safe_cholesky, triangular_inverse
 
 
 class Normaliser(eqx.Module):
@@ -61,10 +60,9 @@ def exact(
     both = mask[:, None] & mask[None, :]
     identity = jnp.eye(points.shape[0], dtype=points.dtype)
     # an empty row becomes an independent unknown of variance 1: it touches nothing else
-    factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
-    inverse = solve_triangular(factor, identity, lower=True)
-    weights = cho_solve((factor, True), jnp.where(mask, y, 0.0))
-    return Centres(points, weights, jnp.where(both, inverse, 0.0).T)
+    _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
+    factor = jnp.where(both, factor, 0.0)
+    return Centres(points, factor @ (jnp.where(mask, y, 0.0) @ factor), factor)
 
 
 def low_rank(
@@ -86,9 +84,8 @@ def low_rank(
     strength = jnp.maximum(strength, 0.0)
     whitened_weights = basis @ ((basis.T @ (tall.T @ jnp.where(mask, y, 0.0))) / (strength + ratio))
     explained = basis * jnp.sqrt(strength / (strength + ratio))
-    solved = solve_triangular(lower, jnp.concatenate([explained, whitened_weights[:, None]], axis=1), trans=1, lower=True)
-    solved = jnp.where(real[:, None], solved, 0.0)
-    return Centres(centres, solved[:, -1], solved[:, :-1])
+    unwhiten = jnp.where(real[:, None], triangular_inverse(lower).T, 0.0)
+    return Centres(centres, unwhiten @ whitened_weights, unwhiten @ explained)
 
 
 class GPPosterior(Posterior):

@@ -4,8 +4,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sonde.config import RunConfig
@@ -38,27 +36,12 @@ def build_explorer(config: RunConfig) -> Explorer:
     )
 
 
-@double_precision
 def restore_explorer(store: RunStore, episode: int) -> Explorer:
     """The explorer as it was after `episode`."""
     explorer = build_explorer(store.config)
-    if episode == 0:
-        return explorer
-    params = jax.tree.map(jnp.asarray, store.load_checkpoint(episode, explorer.params))
-    trajectories = [
-        t.checked(explorer.runs, explorer.state_dim, explorer.action_dim) for t in store.load_data(episode)
-    ]
-    filled = sum(t.states.shape[1] for t in trajectories)
-
-    def rows(name: str, like: Any) -> Any:
-        buffer = np.zeros(like.shape)
-        buffer[:, :filled] = np.concatenate([getattr(t, name) for t in trajectories], axis=1)
-        return jnp.asarray(buffer)
-
-    data = explorer.data
-    count = jnp.full_like(data.count, filled)
-    restored = type(data)(*(rows(n, getattr(data, n)) for n in ("states", "actions", "next_states")), count)
-    explorer.set_state(restored, params, episode)
+    if episode > 0:
+        params = store.load_checkpoint(episode, explorer.params)
+        explorer.restore(store.load_data(episode), params)
     return explorer
 
 
@@ -93,7 +76,8 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)
         realised = realised_information_gain(before, trajectory.states, trajectory.actions)
-        planned = np.sum(trajectory.planned_information, axis=1)
+        assert trajectory.planned_information is not None
+        planned = trajectory.planned_information.sum(axis=1)
         return {"planned_information_gain": planned, "realised_information_gain": realised, **metrics}
 
     def returns() -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ class RunStore:
         write_atomically(draft / "config.json", to_json(config).encode())
         if folder.exists():
             shutil.rmtree(folder)
-        os.rename(draft, folder)
+        draft.rename(folder)
         sync_folder(folder.parent)
         return cls(folder, config)
 
@@ -78,7 +78,7 @@ class RunStore:
         return cls(folder.absolute(), from_json(text, str(path)))
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Hold the run, so that no other process writes to it; the lock ends with the process, however it ends."""
         with open(self.folder / ".lock", "w") as file:
             try:
@@ -194,10 +194,11 @@ class RunStore:
         lines = self.metrics_path.read_text().splitlines()
         for number, line in enumerate(lines, start=1):
             try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
+                row = json.loads(line)
+                rows.append({**row, "seed": int(row["seed"]), "episode": int(row["episode"])})
+            except (TypeError, KeyError, ValueError):
                 if number < len(lines):
-                    raise SondeError(f"{self.metrics_path}, line {number} is not JSON; repair or remove it") from None
+                    raise SondeError(f"{self.metrics_path}, line {number} is not a line of metrics; remove it") from None
         return rows
 
     def forget_after(self, episode: int) -> None:

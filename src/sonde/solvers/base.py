@@ -55,9 +55,7 @@ class ControlProblem(eqx.Module):
         states, next_states, beliefs = jax.vmap(particle)(jax.random.split(key, self.simulated_particles))
         return Imagined(states, actions, next_states, beliefs)
 
-    def rewards(
-        self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]
-    ) -> Float[Array, "P H"]:
+    def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P H"]:
         """What each of P plans is worth, step by step. Every plan meets chance of its own."""
         keys = jax.random.split(key, plans.shape[0])
         return jax.vmap(lambda plan, k: self.objective.rewards(self.imagine(x, plan, k)))(plans, keys)

@@ -1,7 +1,7 @@
 """iCEM: the improved cross-entropy method (Pinneri et al. 2021), planning anew at every step with a receding horizon.
 
-Per step: the last plan's mean, shifted by one, is the centre of the search and its spread is reset. Each iteration draws plans of
-coloured noise around the mean, adds the better ones of the last iteration (the first iteration: of the last step, shifted),
+Per step: the last plan's mean, shifted by one, is the centre of the search and its spread is reset. Each iteration draws plans
+of coloured noise around the mean, adds the better ones of the last iteration (the first iteration: of the last step, shifted),
 keeps the elite, and moves mean and spread towards it. The best plan ever seen at this step wins.
 """
 

@@ -4,6 +4,7 @@ State x = (cos th, sin th, thdot), th = 0 upright. Action u in [-1, 1] is the to
 """
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax
@@ -12,8 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError
+from sonde.objectives import RewardFunction
 from sonde.precision import double_precision
-from sonde.worlds.base import World
+from sonde.worlds.base import Plane, World
 
 GRAVITY, MASS, LENGTH, TIME_STEP = 10.0, 1.0, 1.0, 0.05
 MAX_TORQUE, MAX_SPEED = 2.0, 8.0
@@ -53,10 +55,20 @@ class Pendulum(World):
     process_noise: float = 0.0
     """Std of the Gaussian noise that is added to each state dimension at every step."""
 
-    state_dim = 3
-    action_dim = 1
-    state_names = ("cos th", "sin th", "thdot")
-    tasks = {"swing-up": swing_up, "keep-down": keep_down}
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Angle on the circle, and angular velocity in rad/s."""
+        return ("cos th", "sin th", "thdot")
+
+    @property
+    def action_names(self) -> tuple[str, ...]:
+        """Torque over its limit."""
+        return ("torque",)
+
+    @property
+    def tasks(self) -> Mapping[str, RewardFunction]:
+        """Swing up and stay there; hang still."""
+        return {"swing-up": swing_up, "keep-down": keep_down}
 
     def __post_init__(self):
         """Refuse noise that means nothing."""
@@ -88,6 +100,24 @@ class Pendulum(World):
         rng = np.random.default_rng(REACHABLE_SEED)
         theta, speed, u = (rng.uniform(-1, 1, REACHABLE_POINTS) for _ in range(3))
         return np.stack([np.cos(np.pi * theta), np.sin(np.pi * theta), speed], axis=-1), u[:, None]
+
+    def plane(self) -> Plane:
+        """Angle and angular velocity."""
+        return Plane(
+            x_label="angle [rad]",
+            y_label="angular velocity [rad/s]",
+            x_range=(-np.pi, np.pi),
+            y_range=(-MAX_SPEED, MAX_SPEED),
+            to_state=lambda theta, speed: np.stack([np.cos(theta), np.sin(theta), speed], axis=-1),
+            from_state=lambda states: (np.arctan2(states[..., 1], states[..., 0]), states[..., 2]),
+            x_ticks=(
+                (-np.pi, "−π\nhanging"),
+                (-np.pi / 2, "−π/2"),
+                (0.0, "0\nupright"),
+                (np.pi / 2, "π/2"),
+                (np.pi, "π\nhanging"),
+            ),
+        )
 
 
 @functools.cache

@@ -1,0 +1,5 @@
+"""`python -m sonde`."""
+
+from sonde.cli import main
+
+main()

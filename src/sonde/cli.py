@@ -1,0 +1,251 @@
+"""The command line: thin, over the same functions that a Python program calls."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from sonde.config import RunConfig
+from sonde.errors import SondeError, one_of
+
+USAGE = """usage: sonde COMMAND ...
+
+Learn an unknown dynamical system by choosing the experiments that teach it most, then solve tasks on it zero-shot.
+
+  demo                     explore the pendulum and swing it up, with explanations
+  explore PRESET           explore a system; all settings can be changed ('sonde explore PRESET --help')
+  resume DIR               continue a run that was interrupted
+  evaluate DIR --task T    solve a task with what a run has learned
+  plot DIR [DIR ...]       draw runs side by side
+  list                     presets, worlds and tasks, models, methods
+
+'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
+"""
+
+
+@dataclass
+class ExploreArguments:
+    """Explore a system with the settings of a preset, changed by any of these options."""
+
+    config: Annotated[RunConfig, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """Folder for the run; by default runs/PRESET-METHOD."""
+    overwrite: bool = False
+    """Replace the folder if it exists."""
+
+
+def explore(args: list[str]) -> None:
+    """`sonde explore PRESET ...`."""
+    from sonde.presets import PRESETS, preset
+
+    if not args or args[0].startswith("-"):
+        if args and args[0] not in ("-h", "--help"):
+            raise SondeError(f"explore: name a preset first, then options; presets: {', '.join(PRESETS)}")
+        print(f"usage: sonde explore PRESET [options]\n\npresets: {', '.join(PRESETS)}")
+        print("\n'sonde explore PRESET --help' lists all options with the preset's values.")
+        return
+    name, rest = args[0], args[1:]
+    default = ExploreArguments(preset(name))
+    chosen = tyro.cli(ExploreArguments, default=default, args=rest, prog=f"sonde explore {name}")
+    from sonde.runs.store import RunStore
+
+    store = RunStore.create(chosen.out or Path("runs") / f"{name}-{chosen.config.method}", chosen.config, chosen.overwrite)
+    _run(store, Console())
+
+
+def _run(store, console: Console, from_episode: int | None = None):
+    """Run to the end with live progress, then draw."""
+    from sonde.progress import LiveProgress
+    from sonde.runs.figures import draw_run
+    from sonde.runs.run import run
+
+    checkpoints = store.checkpoints()
+    start = from_episode if from_episode is not None else (checkpoints[-1] if checkpoints else 0)
+    done = [row for row in store.load_metrics() if row["episode"] <= start]
+    try:
+        with LiveProgress(store.config, console, done) as progress:
+            explorer = run(store, progress, from_episode)
+    except KeyboardInterrupt:
+        console.print(f"Stopped. Everything up to the last finished episode is safe: 'sonde resume {store.folder}' goes on.")
+        raise SystemExit(130) from None
+    figures = draw_run(store, explorer)
+    console.print(f"Run: {store.folder}", soft_wrap=True)
+    for figure in figures:
+        console.print(f"Figure: {figure}", soft_wrap=True)
+    return explorer
+
+
+@dataclass
+class ResumeArguments:
+    """Continue a run after its newest checkpoint; a finished one is only drawn again."""
+
+    folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    from_episode: int | None = None
+    """Go back to the checkpoint after this episode (0: begin anew); what came later is forgotten."""
+
+
+def resume(args: list[str]) -> None:
+    """`sonde resume DIR`."""
+    chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
+    from sonde.runs.store import RunStore
+
+    store = RunStore.open(chosen.folder)
+    available = [0, *store.checkpoints()]
+    if chosen.from_episode is not None and chosen.from_episode not in available:
+        raise SondeError(f"no checkpoint after episode {chosen.from_episode}; there are: {', '.join(map(str, available))}")
+    _run(store, Console(), chosen.from_episode)
+
+
+@dataclass
+class EvaluateArguments:
+    """Solve a task zero-shot: plan it on the mean of the learned model, act on the true system."""
+
+    folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    task: str
+    """The task; `sonde list` shows those of each world."""
+    oracle: bool = False
+    """Also plan on the true system, and act at random, to normalise the score between the two."""
+
+
+def evaluate(args: list[str]) -> None:
+    """`sonde evaluate DIR --task T`."""
+    chosen = tyro.cli(EvaluateArguments, args=args, prog="sonde evaluate")
+    from sonde.runs.store import RunStore
+
+    store = RunStore.open(chosen.folder)
+    one_of("task", chosen.task, store.config.world.tasks)
+    checkpoints = store.checkpoints()
+    if not checkpoints:
+        raise SondeError(f"{store.folder} has no finished episode yet: run 'sonde resume {store.folder}' first")
+    from sonde.report import evaluation_report
+    from sonde.runs.run import restore_explorer
+
+    evaluation_report(store.config, restore_explorer(store, checkpoints[-1]), chosen.task, chosen.oracle, Console())
+
+
+@dataclass
+class PlotArguments:
+    """Draw uncertainty, information gain and returns of runs side by side, mean and confidence band over seeds."""
+
+    folders: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of runs."""
+    out: Path = Path("sonde.png")
+    """The figure; .png, .pdf or .svg. For a single run the visited states are drawn beside it, as NAME-states."""
+
+
+def plot(args: list[str]) -> None:
+    """`sonde plot DIR [DIR ...] --out FILE`."""
+    chosen = tyro.cli(PlotArguments, args=args, prog="sonde plot")
+    if not chosen.folders:
+        raise SondeError("plot: name at least one folder of a run")
+    from sonde.runs.figures import draw_curves, draw_states
+    from sonde.runs.run import restore_explorer
+    from sonde.runs.store import RunStore
+
+    stores = [RunStore.open(folder) for folder in chosen.folders]
+    draw_curves(stores, chosen.out)
+    print(f"Figure: {chosen.out}")
+    if len(stores) == 1 and stores[0].checkpoints() and stores[0].config.world.plane() is not None:
+        explorer = restore_explorer(stores[0], stores[0].checkpoints()[-1])
+        beside = chosen.out.with_stem(chosen.out.stem + "-states")
+        draw_states(explorer, stores[0].config.world, beside)
+        print(f"Figure: {beside}")
+
+
+def list_everything(args: list[str]) -> None:
+    """`sonde list`."""
+
+    @dataclass
+    class ListArguments:
+        """List presets, worlds and their tasks, models and methods."""
+
+    tyro.cli(ListArguments, args=args, prog="sonde list")
+    from sonde.config import name_in_table
+    from sonde.methods import METHODS
+    from sonde.models import MODELS
+    from sonde.presets import PRESETS
+    from sonde.worlds import WORLDS
+
+    print("presets")
+    for name, config in PRESETS.items():
+        parts = ", ".join(name_in_table(part) for part in (config.world, config.model, config.solver))
+        print(f"  {name:<18} {parts}: {config.episodes} episodes of {config.horizon} steps")
+    print("worlds and their tasks")
+    for name, world in WORLDS.items():
+        print(f"  {name:<18} {', '.join(world().tasks)}")
+    print("models")
+    for name, model in MODELS.items():
+        print(f"  {name:<18} {(model.__doc__ or '').splitlines()[0]}")
+    print("methods")
+    for name, method in METHODS.items():
+        print(f"  {name:<18} {method.summary}")
+
+
+def demo(args: list[str]) -> None:
+    """`sonde demo`."""
+
+    @dataclass
+    class DemoArguments:
+        """Explore the pendulum with OpAx and a Gaussian process, swing it up zero-shot, and say what was learned."""
+
+        out: Path | None = None
+        """Folder for the run; by default runs/demo, or runs/demo-2 and so on if that exists."""
+
+    chosen = tyro.cli(DemoArguments, args=args, prog="sonde demo")
+    from sonde.presets import preset
+    from sonde.report import demo_opening, demo_summary
+    from sonde.runs.store import RunStore
+
+    names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
+    free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())
+    config, console = preset("pendulum-gp-lite"), Console()
+    store = RunStore.create(chosen.out or next(free), config)
+    demo_opening(config, console)
+    explorer = _run(store, console)
+    demo_summary(config, explorer, store, console)
+
+
+COMMANDS = {
+    "demo": demo,
+    "explore": explore,
+    "resume": resume,
+    "evaluate": evaluate,
+    "plot": plot,
+    "list": list_everything,
+}
+
+
+def main() -> None:
+    """Entry point of `sonde` and `python -m sonde`."""
+    args = sys.argv[1:]
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        raise SystemExit(0 if args else 2)
+    if args[0] == "--version":
+        from sonde import __version__
+
+        print(f"sonde {__version__}")
+        return
+    try:
+        one_of("command", args[0], COMMANDS)
+        _remember_compilations()
+        COMMANDS[args[0]](args[1:])
+    except SondeError as error:
+        print(f"sonde: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _remember_compilations() -> None:
+    """Keep compiled programs between runs, in the user's cache folder, unless JAX was told otherwise."""
+    import jax
+
+    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(base / "sonde" / "compiled"))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

@@ -1,0 +1,96 @@
+"""What a person sees while a run goes on: a growing table and a line that says what is happening now.
+
+On a terminal it is live; elsewhere (a log, a pipe) each finished episode is one plain line.
+"""
+
+import time
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+
+from sonde.config import RunConfig
+
+PHASES = {
+    "plan": "planning and acting",
+    "fit": "learning from the measurements",
+    "evaluate": "judging the model and trying the tasks",
+}
+Row = dict[str, Any]
+
+
+class LiveProgress:
+    """Call it as `sonde.runs.run.Progress`; use it as a context, so that the terminal is left in order."""
+
+    def __init__(self, config: RunConfig, console: Console, done: list[Row]):
+        """`done` are the rows of episodes that an earlier part of the run finished."""
+        self.config, self.console = config, console
+        self.columns = ["episode", "transitions", "information", "uncertainty", "model error"]
+        self.columns += list(config.world.tasks) if config.evaluate_every else []
+        self.columns += ["plan s", "fit s", "evaluate s"]
+        self.table = Table(*self.columns, title=self._title(), title_justify="left")
+        for column in self.table.columns:
+            column.justify = "right"
+        self.episode_seconds: list[float] = []
+        self.episode_began = time.perf_counter()
+        episodes = sorted({row["episode"] for row in done})
+        for episode in episodes:
+            self._add([row for row in done if row["episode"] == episode])
+        self.live = Live(console=console, refresh_per_second=8, transient=False) if console.is_terminal else None
+
+    def __enter__(self) -> "LiveProgress":
+        if self.live:
+            self.live.start()
+        else:
+            self.console.print(self._title())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live:
+            self.live.update(self.table)
+            self.live.stop()
+
+    def __call__(self, phase: str, episode: int, rows: list[Row] | None) -> None:
+        """Show the phase, or the finished episode."""
+        if phase == "plan":
+            self.episode_began = time.perf_counter()
+        if rows is not None:
+            self.episode_seconds.append(time.perf_counter() - self.episode_began)
+            cells = self._add(rows)
+            if not self.live:
+                self.console.print(", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True)), soft_wrap=True)
+        elif self.live:
+            text = f"episode {episode} of {self.config.episodes}: {PHASES[phase]}{self._remaining(episode)}"
+            self.live.update(Group(self.table, Spinner("dots", text)))
+
+    def _title(self) -> str:
+        seeds = f", {self.config.seeds} runs in lockstep (means)" if self.config.seeds > 1 else ""
+        task = f" on {self.config.task}" if self.config.task else ""
+        return f"{self.config.method}{task}: {self.config.episodes} episodes of {self.config.horizon} steps{seeds}"
+
+    def _remaining(self, episode: int) -> str:
+        if not self.episode_seconds:
+            return " (the first one also compiles)"
+        # the first episode compiles, so a later one is the better guess
+        left = (self.config.episodes - episode + 1) * self.episode_seconds[-1]
+        return f" (about {left / 60:.0f} min left)" if left > 90 else f" (about {left:.0f} s left)"
+
+    def _add(self, rows: list[Row]) -> list[str]:
+        def mean(key: str, digits: int) -> str:
+            values = [row[key] for row in rows if row.get(key) is not None]
+            return f"{sum(values) / len(values):.{digits}f}" if values else "-"
+
+        cells = [
+            str(rows[0]["episode"]),
+            str(rows[0]["transitions"]),
+            mean("realised_information_gain", 0),
+            mean("max_epistemic_common", 4),
+            mean("model_rmse", 4),
+        ]
+        if self.config.evaluate_every:
+            cells += [mean(f"return/{task}", 0) for task in self.config.world.tasks]
+        cells += [mean(f"seconds/{phase}", 1) for phase in PHASES]
+        self.table.add_row(*cells)
+        return cells

@@ -1,0 +1,103 @@
+"""What a run has learned, in words and small tables."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from sonde.config import RunConfig
+from sonde.evaluate import TrueDynamics, evaluate, normalised_score
+from sonde.explorer import Explorer
+from sonde.models.base import Posterior
+from sonde.precision import double_precision
+from sonde.runs.store import RunStore
+
+
+@double_precision
+def task_returns(config: RunConfig, explorer: Explorer, task: str, oracle: bool) -> dict[str, np.ndarray]:
+    """Returns [S] of the learned model and, if asked for, of the oracle and of random actions."""
+    planners: dict[str, Posterior | None] = {"learned": explorer.posterior}
+    if oracle:
+        planners |= {"oracle": TrueDynamics(config.world), "random": None}
+    keys = explorer.keys()
+    return {
+        name: evaluate(config.world, posterior, task, config.solver, config.evaluation_horizon, keys).returns
+        for name, posterior in planners.items()
+    }
+
+
+def evaluation_report(config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console) -> None:
+    """Print the return of each seed, and where it stands between random actions and the oracle."""
+    with console.status(f"planning {task} ..."):
+        returns = task_returns(config, explorer, task, oracle)
+    columns = dict(returns)
+    if oracle:
+        columns["score"] = normalised_score(returns["learned"], returns["random"], returns["oracle"])
+    table = Table("seed", *columns, title=f"{task} after {explorer.transitions} transitions, {config.evaluation_horizon} steps")
+
+    def cells(name: str, value: float) -> str:
+        return f"{value:.3f}" if name == "score" else f"{value:.1f}"
+
+    for i, seed in enumerate(explorer.seeds):
+        table.add_row(str(seed), *(cells(name, values[i]) for name, values in columns.items()))
+    if explorer.runs > 1:
+        table.add_section()
+        table.add_row("mean", *(cells(name, float(np.mean(values))) for name, values in columns.items()))
+    for column in table.columns:
+        column.justify = "right"
+    console.print(table)
+    if oracle:
+        console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
+
+
+def command() -> str:
+    """How this person calls sonde: by its name if the shell finds it."""
+    if shutil.which("sonde"):
+        return "sonde"
+    python = Path(sys.executable)
+    return f"{python.relative_to(Path.cwd()) if python.is_relative_to(Path.cwd()) else python} -m sonde"
+
+
+def demo_opening(config: RunConfig, console: Console) -> None:
+    """Say what is about to happen."""
+    console.print(
+        "\nA pendulum hangs down. Sonde does not know its equations; it may push it for "
+        f"{config.episodes} x {config.horizon} steps of 0.05 s,\n"
+        "and chooses each push so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
+        "After each episode we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
+        "information: what the episode's measurements were worth, in nats.\n"
+        "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that episodes compare).\n"
+        "model error: rms error of the predicted next state, anywhere in reach.\n"
+        "swing-up, keep-down: return of the task planned on the learned model (0 is perfect, higher is better).\n",
+        soft_wrap=True,
+    )
+
+
+def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console: Console) -> None:
+    """Say what was learned."""
+    with console.status("comparing with a planner that knows the true equations ..."):
+        returns = {name: float(values.mean()) for name, values in task_returns(config, explorer, "swing-up", True).items()}
+    rows = [row for row in store.load_metrics() if row["seed"] == config.first_seed]
+    first, last = rows[0], rows[-1]
+    score = float(normalised_score(*(np.asarray([returns[name]]) for name in ("learned", "random", "oracle")))[0])
+    steps = explorer.transitions
+    console.print(
+        f"\nWhat was learned: from {steps} measurements ({steps * 0.05:.0f} s of pendulum time) the model predicts the next "
+        f"state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first episode: "
+        f"{first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic_common']:.3f} to "
+        f"{last['max_epistemic_common']:.3f}.\n"
+        f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "
+        f"{returns['oracle']:.0f}, random pushes get {returns['random']:.0f}:\n"
+        f"on a scale from random (0) to perfect knowledge (1) that is {score:.2f}.\n\n"
+        f"Files: {store.folder}\n"
+        "  metrics.jsonl        one line per episode\n"
+        "  figures/curves.png   how uncertainty fell and returns rose\n"
+        "  figures/states.png   where it went, over what it does not know\n"
+        "  data, checkpoints    the measurements, and the model, to go on from\n\n"
+        f"Next: '{command()} list' shows methods and presets;\n"
+        f"'{command()} explore pendulum-gp-lite --method random' is what OpAx beats.",
+        soft_wrap=True,
+    )

@@ -1,0 +1,279 @@
+"""Pictures of runs: learning curves, and visited states over what the model does not know yet.
+
+Figures are built as objects and never shown, so neither a display nor pyplot's global state is touched. Of the whole package
+only this module needs matplotlib: import it where a picture is drawn.
+"""
+
+import dataclasses
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from sonde.config import RunConfig, name_in_table
+from sonde.errors import SondeError
+from sonde.explorer import Explorer
+from sonde.models.base import Posterior
+from sonde.precision import double_precision
+from sonde.runs.files import write_atomically
+from sonde.runs.store import RunStore
+from sonde.worlds import World
+
+FORMATS = (".pdf", ".png", ".svg")
+GRID = 81  # points per axis of the uncertainty field
+STYLE: dict[Any, Any] = {"font.size": 11, "axes.titlesize": 12, "axes.axisbelow": True, "legend.frameon": False}
+# Okabe and Ito's palette, which colour-blind eyes can tell apart; markers differ too, for print without colour
+LOOKS = {
+    "opax": ("#0072B2", "o"),
+    "opax-sum": ("#56B4E9", "s"),
+    "mean-ae": ("#009E73", "^"),
+    "pets-ae": ("#E69F00", "D"),
+    "h-ucrl": ("#CC79A7", "v"),
+    "random": ("#595959", "X"),
+}
+OTHER_LOOK = ("#D55E00", "P")  # of a method without a line above
+LINE_STYLES = ("-", "--", ":", "-.")  # tell groups of the same method apart
+
+
+class Panel(NamedTuple):
+    """One metric in a figure of curves."""
+
+    key: str
+    title: str
+    unit: str
+    log: bool
+
+
+PANELS = (
+    Panel("max_epistemic", "Largest epistemic uncertainty", "state units", True),
+    Panel("max_epistemic_common", "The same, under the common kernel", "state units", True),
+    Panel("mean_epistemic", "Mean epistemic uncertainty", "state units", True),
+    Panel("realised_information_gain", "Realised information gain", "nats per episode", False),
+    Panel("model_rmse", "Error of the mean model (RMSE)", "state units", True),
+)
+
+
+@dataclasses.dataclass
+class Group:
+    """Stores whose seeds are drawn as one line: their metrics, and the `config` that they share."""
+
+    config: RunConfig
+    folders: list[Path]
+    rows: list[dict[str, Any]]
+
+    @property
+    def seeds(self) -> set[int]:
+        """The seeds of all stores."""
+        return {row["seed"] for row in self.rows}
+
+
+def curve(rows: Sequence[dict[str, Any]], key: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Episodes at which any seed has the metric, its mean over seeds, and two standard errors of that mean.
+
+    The latter is NaN where only one seed has the metric: one value says nothing about the spread.
+    """
+    values: dict[int, list[float]] = {}
+    for row in rows:
+        value = row.get(key)
+        if value is not None and np.isfinite(value):
+            values.setdefault(row["episode"], []).append(value)
+    episodes = sorted(values)
+    means = [np.mean(values[e]) for e in episodes]
+    bands = [2 * np.std(values[e], ddof=1) / np.sqrt(len(values[e])) if len(values[e]) > 1 else np.nan for e in episodes]
+    return np.asarray(episodes, int), np.asarray(means, float), np.asarray(bands, float)
+
+
+def grouped(stores: Sequence[RunStore]) -> list[Group]:
+    """Stores that differ only in their seeds and in how far and how often they were followed, pooled.
+
+    A seed that comes twice under the same config is a repetition, not more evidence: it opens a group of its own.
+    """
+    groups: list[Group] = []
+    for store in stores:
+        rows = store.load_metrics()
+        if not rows:
+            raise SondeError(f"{store.folder} has no finished episode yet: there is nothing to draw")
+        shared = dataclasses.replace(store.config, episodes=1, evaluate_every=1, seeds=1, first_seed=0, capacity=None)
+        own = Group(shared, [store.folder], rows)
+        same = next((g for g in groups if g.config == shared and not g.seeds & own.seeds), None)
+        if same is None:
+            groups.append(own)
+        else:
+            same.folders += own.folders
+            same.rows += own.rows
+    return groups
+
+
+def labels(groups: Sequence[Group]) -> list[str]:
+    """What the legend calls each group: its method, its folder if another group shares the method, and its seeds."""
+    folders, names = [group.folders[0].name for group in groups], []
+    for group, folder in zip(groups, folders, strict=True):
+        method, seeds, others = group.config.method, len(group.seeds), len(group.folders) - 1
+        name = method if group.config.task is None else f"{method} for {group.config.task}"
+        if sum(other.config.method == method for other in groups) > 1:
+            name += f" in {folder if folders.count(folder) == 1 else Path(*group.folders[0].parts[-2:])}"
+            name += f" and {others} more" if others else ""
+        names.append(f"{name} ({seeds} seed{'s' if seeds > 1 else ''})")
+    return names
+
+
+def panels_of(groups: Sequence[Group]) -> list[Panel]:
+    """The panels for which there is anything to draw."""
+    rows = [row for group in groups for row in group.rows]
+    tasks = dict.fromkeys(key for row in rows for key in row if key.startswith("return/"))
+    returns = [Panel(key, f"Return on {key.removeprefix('return/')}", "sum of rewards", False) for key in tasks]
+    return [panel for panel in (*PANELS, *returns) if curve(rows, panel.key)[0].size]
+
+
+def draw_curves(stores: list[RunStore], out: Path) -> None:
+    """Runs side by side: one panel per metric, one line per group of stores, a band of two standard errors over its seeds."""
+    _format(out)  # refuse before any work
+    worlds = sorted({name_in_table(store.config.world) for store in stores})
+    if len(worlds) != 1:
+        raise SondeError(f"a figure of curves shows one or more runs on one world, got {', '.join(worlds) or 'no run'}")
+    groups = grouped(stores)
+    panels, names = panels_of(groups), labels(groups)
+    if not panels:
+        raise SondeError(f"{stores[0].metrics_path} has none of the metrics that are drawn")
+    episodes = [row["episode"] for group in groups for row in group.rows]
+    margin = max(0.04 * (max(episodes) - min(episodes)), 0.3)
+
+    with matplotlib.rc_context(STYLE):
+        columns = min(len(panels), 3 if len(panels) in (5, 6, 9) else 4)
+        lines = -(-len(panels) // columns)
+        figure = Figure(figsize=(max(3.9 * columns, 6.5), 3.1 * lines + 1.1), dpi=150, layout="constrained")
+        axes = figure.subplots(lines, columns, squeeze=False).flatten()
+        for ax, panel in zip(axes, panels, strict=False):
+            _draw_panel(ax, panel, groups)
+            ax.set(xlabel="episode", xlim=(min(episodes) - margin, max(episodes) + margin))
+            ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+        spare, handles = axes[len(panels) :], axes[0].get_lines()
+        for ax in spare:
+            ax.axis("off")
+        if len(spare) and len(names) <= 8 and max(map(len, names)) <= 32:
+            spare[0].legend(handles, names, loc="center", fontsize=12)
+        else:
+            figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), max(columns - 1, 1)))
+        spread = "; mean over seeds, band: ± 2 standard errors" if any(len(group.seeds) > 1 for group in groups) else ""
+        figure.suptitle(f"Exploration of the {worlds[0]}{spread}")
+        _save(figure, out)
+
+
+def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
+    """One metric: a line and a band for each group."""
+    curves = [curve(group.rows, panel.key) for group in groups]
+    methods = [group.config.method for group in groups]
+    # a logarithm cannot show zeros: there they are left out, and a metric that is nothing else gets a plain axis
+    log = panel.log and any((mean > 0).any() for _, mean, _ in curves)
+    means = [np.where(mean > 0, mean, np.nan) if log else mean for _, mean, _ in curves]
+    lows, highs = ([m + sign * np.nan_to_num(band) for m, (_, _, band) in zip(means, curves, strict=True)] for sign in (-1, 1))
+    if log:
+        # a band may reach zero: the axis goes down to a third of the mean for it, and the rest runs out at its foot
+        lows = [np.maximum(low, mean / 3) for low, mean in zip(lows, means, strict=True)]
+    _scale(ax, log, np.nanmin(np.concatenate(lows)), np.nanmax(np.concatenate(highs)))
+    for i, (episodes, _, band) in enumerate(curves):
+        colour, marker = LOOKS.get(methods[i], OTHER_LOOK)
+        style = LINE_STYLES[methods[:i].count(methods[i]) % len(LINE_STYLES)]
+        ax.plot(episodes, means[i], color=colour, marker=marker, linestyle=style, markersize=5, linewidth=1.8)
+        low = np.maximum(means[i] - band, ax.get_ylim()[0])
+        ax.fill_between(episodes, low, highs[i], where=np.isfinite(band), color=colour, alpha=0.18, linewidth=0)
+    ax.set(title=panel.title, ylabel=f"{panel.unit}, log scale" if log else panel.unit)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(color="0.9")
+
+
+def _scale(ax: Axes, log: bool, low: float, high: float) -> None:
+    """A y axis from `low` to `high`, with labels that can be read."""
+    if not log:
+        # do not blow up what is hardly a difference to the height of the panel
+        half = 0.56 * max(high - low, 1e-3, 0.01 * abs(high))
+        ax.set_ylim((low + high) / 2 - half, (low + high) / 2 + half)
+        return
+    margin = 1.02 * (high / low) ** 0.06
+    ax.set(yscale="log", ylim=(low / margin, high * margin))
+    if high / low < 100:  # powers of ten alone would leave the axis with hardly a label
+        ax.yaxis.set_major_locator(MaxNLocator(5) if high / low < 5 else LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_minor_locator(NullLocator())
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+@double_precision
+def uncertainty_field(posterior: Posterior, states: np.ndarray, action_dim: int) -> np.ndarray:
+    """Norm [...] of the first run's epistemic std at states [..., dx] and zero action."""
+    first, action = jax.tree.map(lambda leaf: leaf[0], posterior), jnp.zeros(action_dim)
+    norm = lambda x: jnp.linalg.norm(first.believe(x, action).epistemic_std)
+    # vectorised in batches: an exact posterior would need much memory for all points at once
+    field = jax.lax.map(norm, jnp.asarray(states.reshape(-1, states.shape[-1])), batch_size=512)
+    return np.asarray(field).reshape(states.shape[:-1])
+
+
+def draw_states(explorer: Explorer, world: World, out: Path) -> None:
+    """Where the first run went, over how uncertain its model still is there and elsewhere."""
+    _format(out)
+    plane, count, episodes = world.plane(), explorer.transitions, explorer.episode
+    if plane is None:
+        raise SondeError(f"the states of {type(world).__name__} have no picture in two dimensions (its plane() is None)")
+    if count == 0:
+        raise SondeError("the explorer has no finished episode yet: there are no states to draw")
+    # a little beyond the ranges, so that points on their edge are not cut in half
+    sides = [low + np.linspace(-0.015, 1.015, GRID) * (high - low) for low, high in (plane.x_range, plane.y_range)]
+    a, b = np.meshgrid(*sides)
+    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.action_dim)
+    # four decades are enough to see; and a field that is flat, or zero, still needs two different ends
+    top = max(float(field.max()), 1e-12)
+    scale = LogNorm(min(max(float(field.min()), 1e-4 * top), top / 2), top)
+    x, y = plane.from_state(np.asarray(explorer.data.states[0, :count]))
+    # the explorer does not note where an episode ends; those of a run are equally long
+    part = 1 + np.arange(count) * episodes // count
+    parts = "episode" if count % episodes == 0 else "measurements in order, in equal parts"
+
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(9, 5.6), dpi=150, layout="constrained")
+        ax = figure.subplots()
+        greys = ListedColormap(matplotlib.colormaps["Greys"](np.linspace(0, 0.7, 256)))  # black would swallow dark points
+        image = ax.pcolormesh(a, b, field, norm=scale, cmap=greys, shading="gouraud", rasterized=True)
+        steps = BoundaryNorm(np.arange(0.5, episodes + 1), 256)
+        points = ax.scatter(x, y, c=part, norm=steps, cmap="plasma", s=24, edgecolors="0.1", linewidths=0.4)
+        ticks = np.arange(1, episodes + 1, -(-episodes // 10))
+        figure.colorbar(points, ax=ax, pad=0.03, aspect=30, ticks=ticks, label=parts).ax.minorticks_off()
+        figure.colorbar(image, ax=ax, pad=0.01, aspect=30, label="epistemic std at zero action (norm, state units)")
+        ax.set(xlabel=plane.x_label, ylabel=plane.y_label, xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
+        if plane.x_ticks:
+            ax.set_xticks([at for at, _ in plane.x_ticks], [word for _, word in plane.x_ticks])
+        which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.runs} runs" if explorer.runs > 1 else "")
+        ax.set_title(f"Visited states over the model's remaining uncertainty\n{which}, after episode {episodes}")
+        _save(figure, out)
+
+
+def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
+    """All pictures of one run, in its folder; `explorer` is the run as it stands."""
+    curves, states = (store.folder / "figures" / name for name in ("curves.png", "states.png"))
+    draw_curves([store], curves)
+    if store.config.world.plane() is None:
+        return [curves]
+    draw_states(explorer, store.config.world, states)
+    return [curves, states]
+
+
+def _format(out: Path) -> str:
+    """The format that the suffix asks for."""
+    if out.suffix.lower() not in FORMATS:
+        raise SondeError(f"a picture cannot be written to {out.name!r}: end its name in one of {', '.join(FORMATS)}")
+    return out.suffix.lower().removeprefix(".")
+
+
+def _save(figure: Figure, out: Path) -> None:
+    content = io.BytesIO()
+    figure.savefig(content, format=_format(out))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, content.getvalue())

@@ -1,0 +1,269 @@
+"""The loop: ask, roll out, tell."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sonde import Explorer, GaussianProcess, Pendulum, SondeError, Trajectory, TrueDynamics, evaluate, rollout
+from sonde.config import RunConfig
+from sonde.imagination import Imagination
+from sonde.methods import METHODS, Method
+from sonde.metrics import judge
+from sonde.models.base import Belief, Model, Posterior
+from sonde.objectives import Objective
+from sonde.runs.run import build_explorer
+from sonde.solvers.base import Solver
+from sonde.worlds.base import World
+from tiny import TINY
+
+WORLD = Pendulum()
+
+
+def explorer(**changes) -> Explorer:
+    return build_explorer(replace(TINY, **changes))
+
+
+def explore(config: RunConfig) -> Explorer:
+    it = build_explorer(config)
+    for _ in range(config.episodes):
+        it.tell(rollout(config.world, it.ask(), config.horizon))
+    return it
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_every_method_explores(method):
+    task = "swing-up" if METHODS[method].needs_task else None
+    it = explore(replace(TINY, method=method, task=task))
+    assert it.transitions == 36 and it.episode == 3
+    judged = judge(it.posterior, it.data, WORLD)
+    assert all(np.isfinite(value).all() for value in judged.values())
+
+
+def test_same_seed_same_run_and_other_seed_another():
+    first, again, other = explore(TINY), explore(TINY), explore(replace(TINY, first_seed=7))
+    assert np.array_equal(first.data.states, again.data.states)
+    assert not np.array_equal(first.data.actions, other.data.actions)
+
+
+def test_lockstep_gives_each_seed_what_it_gets_alone():
+    together = explore(replace(TINY, seeds=10))
+    for seed in (0, 3, 9):
+        alone = explore(replace(TINY, first_seed=seed))
+        for name in ("states", "actions", "next_states"):
+            lockstep = np.asarray(getattr(together.data, name))[seed]
+            np.testing.assert_allclose(lockstep, np.asarray(getattr(alone.data, name))[0], atol=1e-5)
+        single = judge(alone.posterior, alone.data, WORLD)
+        for name, values in judge(together.posterior, together.data, WORLD).items():
+            np.testing.assert_allclose(values[seed], single[name][0], rtol=1e-5, atol=1e-5, err_msg=name)
+
+
+def test_nothing_compiles_after_the_first_episode():
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
+    # settings that no other test has used in this process, so that the first episode does compile
+    it = explorer(episodes=10, horizon=11, seeds=2)
+    counts = []
+    for _ in range(10):
+        it.tell(rollout(WORLD, it.ask(), 11))
+        judge(it.posterior, it.data, WORLD)
+        with jax.enable_x64(True):
+            evaluate(WORLD, it.posterior, "swing-up", it.solver, 9, it.keys())
+        counts.append(len(compiled))
+    assert counts[0] > 0, "the listener must have seen the first episode compile"
+    assert counts[-1] == counts[0], f"compilations after each episode: {counts}"
+
+
+def test_stepping_by_hand_equals_the_compiled_episode():
+    it = explorer()
+    expected = rollout(WORLD, it.ask(), 12)
+    policy, x = it.ask(), np.asarray([-1.0, 0.0, 0.0])
+    step = jax.jit(WORLD.dynamics)
+    for t in range(12):
+        u = policy(x)
+        np.testing.assert_allclose(u, expected.actions[0, t], atol=1e-9)
+        with jax.enable_x64(True):
+            x = np.asarray(step(jnp.asarray(x), jnp.asarray(u)))
+    np.testing.assert_allclose(x, expected.next_states[0, -1], atol=1e-9)
+
+
+def test_a_policy_begins_every_episode_afresh():
+    it = explorer()
+    policy = it.ask()
+    x = np.asarray([-1.0, 0.0, 0.0])
+    first = [policy(x) for _ in range(3)]
+    policy.reset()
+    assert np.array_equal(first, [policy(x) for _ in range(3)])
+
+
+def test_a_policy_refuses_states_that_cannot_be():
+    policy = explorer().ask()
+    with pytest.raises(SondeError, match=r"shape \[1, 3\], got \[2\]"):
+        policy(np.zeros(2))
+    with pytest.raises(SondeError, match="finite"):
+        policy(np.asarray([np.nan, 0.0, 0.0]))
+
+
+def good_trajectory(steps=12):
+    rng = np.random.default_rng(0)
+    return {
+        "states": rng.normal(size=(steps, 3)),
+        "actions": rng.uniform(-1, 1, (steps, 1)),
+        "next_states": rng.normal(size=(steps, 3)),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("states", np.zeros((12, 2)), r"states must have shape \[runs=1, steps >= 1, 3\], got \[1, 12, 2\]"),
+        ("actions", np.zeros((11, 1)), "equally many steps"),
+        ("next_states", np.full((12, 3), np.nan), "finite, got nan at run 0, step 0"),
+        ("states", np.full((12, 3), np.inf), "finite"),
+        ("actions", np.full((12, 1), 1.5), r"\[-1, 1\].*1.5"),
+        ("states", "not numbers", "array of numbers"),
+        ("states", np.zeros((0, 3)), "steps >= 1"),
+    ],
+)
+def test_tell_refuses_what_it_cannot_use_and_keeps_what_it_has(name, value, message):
+    it = explorer()
+    before = np.asarray(it.data.states).copy()
+    # np.asarray so that the test's own type checks let the bad value reach the code under test
+    with pytest.raises(SondeError, match=message):
+        it.tell(Trajectory(**{**good_trajectory(), name: np.asarray(value)}))
+    assert it.transitions == 0 and it.episode == 0 and np.array_equal(before, it.data.states)
+    it.tell(Trajectory(**good_trajectory()))
+    assert it.transitions == 12
+
+
+def test_tell_refuses_more_than_fits():
+    it = explorer()
+    with pytest.raises(SondeError, match="0 of 36 transitions are taken and 40 more do not fit"):
+        it.tell(Trajectory(**good_trajectory(40)))
+
+
+def test_import_leaves_the_callers_precision_alone():
+    assert jnp.asarray(1.0).dtype == jnp.float32
+    explorer()
+    assert jnp.asarray(1.0).dtype == jnp.float32
+
+
+def test_oracle_knows_the_truth():
+    with jax.enable_x64(True):
+        x, u = jnp.asarray([0.6, 0.8, 3.0]), jnp.asarray([0.3])
+        belief = TrueDynamics(WORLD).believe(x, u)
+        np.testing.assert_array_equal(belief.mean, WORLD.dynamics(x, u))
+        assert not np.asarray(belief.epistemic_std).any()
+
+
+# A newcomer's parts: one class each, and nothing else changes. Each is a toy, and together they explore.
+
+
+@dataclass(frozen=True)
+class Line(World):
+    """A point on a line: x' = x + 0.1 u."""
+
+    @property
+    def state_names(self):
+        return ("x",)
+
+    @property
+    def action_names(self):
+        return ("u",)
+
+    @property
+    def tasks(self):
+        return {"right": lambda x, u, x_next: x_next[0]}
+
+    def reset(self, key):
+        return jnp.zeros(1)
+
+    def dynamics(self, x, u):
+        return x + 0.1 * u
+
+    def step(self, x, u, key):
+        return self.dynamics(x, u)
+
+    def reachable(self):
+        return np.linspace(-1, 1, 5)[:, None], np.zeros((5, 1))
+
+    def narrow_box(self):
+        return self.reachable()
+
+
+class Slope(Posterior):
+    """Knows that x' = x + a u, and doubts it less with each measurement."""
+
+    slope: jax.Array
+    doubt: jax.Array
+
+    def believe(self, x, u):
+        return Belief(x + self.slope * u, jnp.full_like(x, self.doubt), jnp.full_like(x, 0.1))
+
+
+@dataclass(frozen=True)
+class LeastSquares(Model):
+    """Fits a by least squares."""
+
+    def init(self, state_dim, action_dim, key):
+        return jnp.zeros(())
+
+    def fit(self, params, data, filled, key):
+        u, y = data.actions[:, 0], data.targets()[:, 0]
+        return jnp.sum(u * y, where=data.mask()) / jnp.sum(u * u, where=data.mask())
+
+    def condition(self, params, data):
+        return Slope(params, 1.0 / (1.0 + data.count))
+
+
+@dataclass(frozen=True)
+class Timid(Imagination):
+    """Believes that half of the motion happens."""
+
+    def centre(self, belief, extra, draw):
+        return 0.5 * belief.mean
+
+
+@dataclass(frozen=True)
+class Effort(Objective):
+    """Likes large actions."""
+
+    def rewards(self, imagined):
+        return jnp.sum(imagined.actions**2, axis=-1)
+
+
+@dataclass(frozen=True)
+class FullForce(Solver):
+    """Tries both extremes and takes the better."""
+
+    def start(self, problem):
+        return jnp.zeros(())
+
+    def plan(self, problem, state, x, key):
+        plans = jnp.asarray([-1.0, 1.0])[:, None, None] * jnp.ones((2, 3, problem.control_dim))
+        return plans[jnp.argmax(problem.rewards(x, plans, key).sum(axis=1))], state + 1
+
+
+def test_a_newcomer_adds_one_class_of_each_kind(monkeypatch):
+    monkeypatch.setitem(METHODS, "timid", Method(Timid, Effort, "a toy"))
+    world = Line()
+    it = Explorer("timid", LeastSquares(), FullForce(), state_dim=1, action_dim=1, capacity=10, seeds=(0, 1))
+    for _ in range(2):
+        it.tell(rollout(world, it.ask(), 5))
+    np.testing.assert_allclose(it.posterior.slope, 0.1, rtol=1e-9)
+    judged = judge(it.posterior, it.data, world)
+    np.testing.assert_allclose(judged["max_epistemic"], 1 / 11)
+    np.testing.assert_allclose(judged["model_rmse"], 0, atol=1e-9)
+    with jax.enable_x64(True):
+        returns = evaluate(world, it.posterior, "right", FullForce(), 4, it.keys()).returns
+    np.testing.assert_allclose(returns, 0.1 + 0.2 + 0.3 + 0.4)
+
+
+def test_exact_and_low_rank_models_both_explore():
+    for rank in (0, 16):
+        it = explore(replace(TINY, model=GaussianProcess(steps=2, rank=rank)))
+        assert np.isfinite(judge(it.posterior, it.data, WORLD)["model_nll"]).all()

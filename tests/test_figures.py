@@ -1,0 +1,259 @@
+"""Pictures exist, hold what they should, and are refused where there is nothing to show."""
+
+import sys
+
+import jax
+import jax.numpy as jnp
+import matplotlib.image
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from sonde.config import RunConfig
+from sonde.data import Trajectory
+from sonde.errors import SondeError
+from sonde.explorer import Explorer
+from sonde.models.gp import GaussianProcess
+from sonde.runs import figures
+from sonde.runs.figures import LOOKS, curve, draw_curves, draw_run, draw_states, grouped, labels, panels_of
+from sonde.runs.store import RunStore
+from sonde.solvers.icem import ICEM
+from sonde.worlds import Pendulum
+from sonde.worlds.base import World
+
+METRICS = [panel.key for panel in figures.PANELS]
+
+
+def row(seed, episode, **metrics):
+    values = dict.fromkeys(METRICS, 1.0 / episode + 0.1 * seed)
+    return {"seed": seed, "episode": episode, **values, "return/swing-up": -100.0 / episode, **metrics}
+
+
+def fake_run(folder, method="opax", rows=None, **settings):
+    store = RunStore.create(folder, RunConfig(method=method, **settings))
+    seeds, episodes = store.config.seed_list, range(1, store.config.episodes + 1)
+    store.append_metrics([row(s, e) for e in episodes for s in seeds] if rows is None else rows)
+    return store
+
+
+def picture(path):
+    """Pixels [height, width, 3] of a PNG that is not blank."""
+    assert path.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    pixels = matplotlib.image.imread(path)[..., :3]
+    assert pixels.shape[0] > 400 and pixels.shape[1] > 600
+    assert len(np.unique(np.rint(255 * pixels).astype(int) @ [1, 256, 65536])) > 20
+    return pixels
+
+
+def shows(pixels, colour):
+    return bool((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).any())
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    """Two runs of a small model that was told two episodes; the runs went to different places."""
+    explorer = Explorer(
+        "random",
+        GaussianProcess(hyperparameters="fixed", rank=0),
+        ICEM(),
+        state_dim=3,
+        action_dim=1,
+        capacity=20,
+        seeds=(5, 6),
+    )
+    plane = Pendulum().plane()
+    angles = np.stack([np.linspace(-3.0, -2.0, 6), np.linspace(1.0, 2.0, 6)])
+    for speed in (-1.0, 1.0):
+        states = plane.to_state(angles, np.full_like(angles, speed))
+        explorer.tell(Trajectory(states, np.zeros((2, 6, 1)), states))
+    return explorer
+
+
+def test_curve_pools_seeds():
+    rows = [row(s, e, m=value) for e, values in ((1, (1.0, 2.0, 6.0)), (2, (4.0, 4.0, 4.0))) for s, value in enumerate(values)]
+    episodes, mean, band = curve(rows, "m")
+    np.testing.assert_array_equal(episodes, [1, 2])
+    np.testing.assert_allclose(mean, [3.0, 4.0])
+    # variance (4 + 1 + 9) / 2 = 7, standard error sqrt(7 / 3)
+    np.testing.assert_allclose(band, [2 * np.sqrt(7 / 3), 0.0])
+
+
+def test_curve_passes_over_what_is_missing():
+    rows = [row(0, 2, m=1.0), row(1, 2, m=3.0), row(0, 1, m=None), row(1, 1, m=5.0), row(0, 3), row(1, 3, m=float("nan"))]
+    episodes, mean, band = curve(rows, "m")
+    np.testing.assert_array_equal(episodes, [1, 2])
+    np.testing.assert_allclose(mean, [5.0, 2.0])
+    np.testing.assert_allclose(band, [np.nan, 2.0])  # one seed says nothing about the spread
+    assert all(part.size == 0 for part in curve(rows, "unheard of"))
+
+
+def test_seeds_of_equal_runs_are_pooled(tmp_path):
+    stores = [
+        fake_run(tmp_path / "a", seeds=2),
+        fake_run(tmp_path / "b", seeds=3, first_seed=2, episodes=4),
+        fake_run(tmp_path / "wide", beta=5.0),
+        fake_run(tmp_path / "again", seeds=2),
+        fake_run(tmp_path / "random", method="random"),
+    ]
+    groups = grouped(stores)
+    assert [group.seeds for group in groups] == [{0, 1, 2, 3, 4}, {0}, {0, 1}, {0}]
+    assert labels(groups) == [
+        "opax in a and 1 more (5 seeds)",
+        "opax in wide (1 seed)",
+        "opax in again (2 seeds)",
+        "random (1 seed)",
+    ]
+
+
+def test_legend_tells_equal_folder_names_apart(tmp_path):
+    stores = [fake_run(tmp_path / parent / "run") for parent in ("x", "y")]
+    stores.append(fake_run(tmp_path / "task", method="h-ucrl", task="swing-up"))
+    assert labels(grouped(stores)) == ["opax in x/run (1 seed)", "opax in y/run (1 seed)", "h-ucrl for swing-up (1 seed)"]
+
+
+def test_curves_show_every_method_in_its_colour(tmp_path):
+    stores = []
+    for place, method in enumerate(LOOKS):
+        rows = [row(seed, episode, model_rmse=1.0 + place) for seed in (0, 1) for episode in (1, 2, 3)]
+        stores.append(fake_run(tmp_path / method, method, rows, task="swing-up" if method == "h-ucrl" else None))
+    out = tmp_path / "new" / "curves.png"
+    draw_curves(stores, out)
+    pixels = picture(out)
+    assert all(shows(pixels, colour) for colour, _ in LOOKS.values())
+    assert [path.name for path in out.parent.iterdir()] == ["curves.png"]  # no temporary file is left
+    draw_curves(stores[:1], out)  # replaces
+    pixels = picture(out)
+    assert shows(pixels, LOOKS["opax"][0]) and not shows(pixels, LOOKS["pets-ae"][0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_epistemic": None},
+        {"max_epistemic": 0.0, "mean_epistemic": 0.0},
+        {"model_rmse": 1e-9},
+        {"return/swing-up": -3e-28},
+        {key: None for key in (*METRICS, "return/swing-up") if key != "model_rmse"},
+    ],
+)
+def test_curves_cope_with_odd_values(tmp_path, change):
+    rows = [row(s, e, **(change if e > 1 or len(change) > 2 else {})) for e in (1, 2, 3) for s in (0, 1)]
+    store = fake_run(tmp_path / "run", rows=rows)
+    draw_curves([store], tmp_path / "curves.png")
+    picture(tmp_path / "curves.png")
+
+
+def test_curves_of_one_episode_without_evaluation(tmp_path):
+    plain = {key: value for key, value in row(0, 1).items() if not key.startswith("return/")}
+    store = fake_run(tmp_path / "run", rows=[plain])
+    assert [panel.key for panel in panels_of(grouped([store]))] == METRICS
+    draw_curves([store], tmp_path / "curves.png")
+    picture(tmp_path / "curves.png")
+
+
+def test_band_that_reaches_below_zero_is_drawn(tmp_path):
+    rows = [row(s, e, model_rmse=value) for e in (1, 2) for s, value in ((0, 1e-3), (1, 10.0))]
+    draw_curves([fake_run(tmp_path / "run", rows=rows)], tmp_path / "curves.png")
+    picture(tmp_path / "curves.png")
+
+
+@pytest.mark.parametrize(("suffix", "start"), [(".pdf", b"%PDF"), (".svg", b"<?xml"), (".PNG", b"\x89PNG")])
+def test_format_follows_the_suffix(tmp_path, suffix, start):
+    out = tmp_path / f"curves{suffix}"
+    draw_curves([fake_run(tmp_path / "run")], out)
+    assert out.read_bytes().startswith(start)
+
+
+@pytest.mark.parametrize("name", ["curves.bmp", "curves"])
+def test_unknown_suffix_is_refused(tmp_path, explorer, name):
+    for draw in (
+        lambda: draw_curves([fake_run(tmp_path / "run")], tmp_path / name),
+        lambda: draw_states(explorer, Pendulum(), tmp_path / name),
+    ):
+        with pytest.raises(SondeError, match=r"\.pdf, \.png, \.svg"):
+            draw()
+    assert not (tmp_path / name).exists()
+
+
+def test_run_without_an_episode_is_refused(tmp_path):
+    with pytest.raises(SondeError, match=r"new has no finished episode"):
+        draw_curves([fake_run(tmp_path / "run"), fake_run(tmp_path / "new", rows=[])], tmp_path / "curves.png")
+    with pytest.raises(SondeError, match="none of the metrics"):
+        draw_curves([fake_run(tmp_path / "odd", rows=[{"seed": 0, "episode": 1}])], tmp_path / "curves.png")
+    with pytest.raises(SondeError, match="no run"):
+        draw_curves([], tmp_path / "curves.png")
+    assert not (tmp_path / "curves.png").exists()
+
+
+def test_field_is_the_first_runs_uncertainty(explorer):
+    plane = Pendulum().plane()
+    # rows: where run 0 went, where run 1 went; a third axis shows that any shape serves
+    states = plane.to_state(np.array([[[-2.6]], [[1.4]]]), np.full((2, 1, 1), 1.0))
+    field = figures.uncertainty_field(explorer.posterior, states, 1)
+    assert field.shape == (2, 1, 1) and field.dtype == np.float64
+    assert field[0] < 0.1 * field[1]
+    with jax.enable_x64(True):
+        first = jax.tree.map(lambda leaf: leaf[0], explorer.posterior)
+        direct = [jnp.linalg.norm(first.believe(x, jnp.zeros(1)).epistemic_std) for x in jnp.asarray(states.reshape(2, 3))]
+    np.testing.assert_allclose(field.ravel(), direct, rtol=1e-6)
+
+
+def test_pictures_of_a_run(tmp_path, explorer):
+    store = fake_run(tmp_path / "run", seeds=2, episodes=2)
+    paths = draw_run(store, explorer)
+    assert paths == [store.folder / "figures" / name for name in ("curves.png", "states.png")]
+    for path in paths:
+        picture(path)
+    first, last = matplotlib.colormaps["plasma"]([0.0, 1.0])[:, :3]
+    states = picture(paths[1])
+    assert shows(states, first) and shows(states, last)
+
+
+def test_states_of_episodes_of_unequal_length(tmp_path):
+    explorer = Explorer("random", GaussianProcess(hyperparameters="fixed"), ICEM(), state_dim=3, action_dim=1, capacity=9)
+    with pytest.raises(SondeError, match="no finished episode"):
+        draw_states(explorer, Pendulum(), tmp_path / "states.png")
+    for steps in (2, 3):
+        states = np.tile([-1.0, 0.0, 0.0], (steps, 1))
+        explorer.tell(Trajectory(states, np.zeros((steps, 1)), states))
+    draw_states(explorer, Pendulum(), tmp_path / "states.png")
+    picture(tmp_path / "states.png")
+
+
+def test_world_without_a_plane_has_no_picture_of_states(tmp_path, explorer, monkeypatch):
+    monkeypatch.setattr(Pendulum, "plane", World.plane)
+    with pytest.raises(SondeError, match="no picture in two dimensions"):
+        draw_states(explorer, Pendulum(), tmp_path / "states.png")
+    store = fake_run(tmp_path / "run")
+    assert draw_run(store, explorer) == [store.folder / "figures" / "curves.png"]
+
+
+def test_plane_of_the_pendulum_goes_there_and_back():
+    plane = Pendulum().plane()
+    angle, speed = np.meshgrid(np.linspace(-3.1, 3.1, 7), np.linspace(*plane.y_range, 5))
+    states = plane.to_state(angle, speed)
+    assert states.shape == (5, 7, 3)
+    np.testing.assert_allclose(plane.from_state(states), (angle, speed), atol=1e-12)
+    hanging = [at for at, word in plane.x_ticks if "hanging" in word]
+    start = np.asarray(Pendulum().reset(jax.random.key(0)))
+    for at in hanging:
+        np.testing.assert_allclose(plane.to_state(np.array(at), np.array(0.0)), start, atol=1e-7)
+
+
+def test_pyplot_is_left_alone(tmp_path):
+    if "matplotlib.pyplot" in sys.modules:
+        pytest.skip("another test has imported pyplot")
+    before = [matplotlib.rcParams[name] for name in figures.STYLE]
+    draw_curves([fake_run(tmp_path / "run")], tmp_path / "curves.png")
+    assert "matplotlib.pyplot" not in sys.modules
+    assert [matplotlib.rcParams[name] for name in figures.STYLE] == before
+
+
+def test_grouping_ignores_only_what_does_not_change_an_episode(tmp_path):
+    base = {"seeds": 1, "episodes": 3}
+    other_horizon = fake_run(tmp_path / "b", first_seed=1, horizon=50, **base)
+    other_task_steps = fake_run(tmp_path / "c", first_seed=2, evaluation_horizon=50, **base)
+    rarely = fake_run(tmp_path / "d", first_seed=3, evaluate_every=2, capacity=1000, **base)
+    first = fake_run(tmp_path / "a", **base)
+    groups = grouped([first, other_horizon, other_task_steps, rarely])
+    assert [len(group.seeds) for group in groups] == [2, 1, 1]

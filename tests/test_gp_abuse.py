@@ -1,0 +1,109 @@
+"""Gaussian processes on data that nobody would wish for: never NaN, never a negative variance."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, ours, parameters, start_of
+from sonde import GaussianProcess
+from sonde.data import Data
+from sonde.models.gp import GPParams
+
+SMALL = 12
+QUICK = {"learned": GaussianProcess(steps=5, rank=0), "low rank": GaussianProcess(steps=5, rank=6)}
+
+
+@jax.jit
+def learned_beliefs(data: Data, x, u):
+    """Fit, condition and believe at one far point and at all data, for both posteriors."""
+    beliefs = []
+    for model in QUICK.values():
+        params = model.fit(start_of(model), data, data.count, jax.random.key(0))
+        posterior = model.condition(params, data)
+        beliefs.append(jax.vmap(posterior.believe)(jnp.append(data.states, x[None], 0), jnp.append(data.actions, u[None], 0)))
+    return beliefs
+
+
+def assert_sane(data: Data, x=(0.3, 0.1), u=(0.2,)):
+    for belief in learned_beliefs(data, jnp.asarray(x), jnp.asarray(u)):
+        assert np.isfinite(belief.mean).all()
+        assert np.isfinite(belief.epistemic_std).all() and np.all(belief.epistemic_std >= 0)
+        assert np.isfinite(belief.aleatoric_std).all() and np.all(belief.aleatoric_std > 0)
+
+
+@pytest.mark.parametrize("trouble", ["duplicates", "all the same", "constant input", "constant target", "one point", "none"])
+def test_degenerate_data_give_sane_beliefs(x64, trouble):
+    rng = np.random.default_rng(0)
+    z, changes = rng.normal(size=(SMALL, 3)), rng.normal(size=(SMALL, 2))
+    if trouble == "duplicates":
+        z[6:], changes[6:] = z[:6], changes[:6]
+    if trouble == "all the same":
+        z[:], changes[:] = z[0], changes[0]
+    if trouble == "constant input":
+        z[:, 1] = 3.0
+    if trouble == "constant target":
+        changes[:] = [0.0, 1.0]
+    count = {"one point": 1, "none": 0}.get(trouble, SMALL)
+    assert_sane(data_of(z[:count], changes[:count], SMALL))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    exponents=st.lists(st.integers(-12, 12), min_size=5, max_size=5),
+    offsets=st.lists(st.sampled_from([0.0, 1.0, -1e3, 1e8]), min_size=5, max_size=5),
+    count=st.integers(0, SMALL),
+    copies=st.integers(1, 4),
+    seed=st.integers(0, 1000),
+)
+def test_extreme_scales_give_sane_beliefs(exponents, offsets, count, copies, seed):
+    rng = np.random.default_rng(seed)
+    rows = (10.0 ** np.array(exponents)) * rng.normal(size=(SMALL, 5)) + np.array(offsets)
+    rows = rows[rng.integers(0, SMALL // copies, SMALL)]
+    with jax.enable_x64(True):
+        data = data_of(rows[:count, :3], rows[:count, 3:], SMALL)
+        assert_sane(data, x=rows[0, :2] * 10 + 1, u=rows[0, 2:3])
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(exponent=st.integers(-6, 6), noise=st.sampled_from([1e-6, 1e-3, 1.0]), seed=st.integers(0, 1000))
+def test_fixed_hyperparameters_survive_any_scale_of_inputs(exponent, noise, seed):
+    """No normalisation protects this setting, and the noise is as good as none: rounding must not make a variance negative."""
+    rng = np.random.default_rng(seed)
+    z = 10.0**exponent * rng.normal(size=(SMALL, 3))
+    z[::3] = z[0]
+    with jax.enable_x64(True):
+        data = data_of(z, rng.normal(size=(SMALL, 2)))
+        hyper = GPParams(jnp.zeros((2, 3)), jnp.zeros(2), jnp.full(2, np.log(noise)))
+        for rank in (0, 6):
+            model = GaussianProcess(hyperparameters="fixed", rank=rank)
+            mean, std, _ = ours(model, hyper, data, z)
+            assert np.isfinite(mean).all() and np.isfinite(std).all()
+            assert std.min() >= 0 and std.max() <= 1 + 1e-6
+
+
+@pytest.mark.parametrize("kernel, rank", [("rbf", 0), ("rbf", 6), ("linear", 0), ("linear", 6)])
+def test_without_data_the_belief_is_the_prior(x64, kernel, rank):
+    rng = np.random.default_rng(2)
+    data = data_of(np.zeros((0, 3)), np.zeros((0, 2)), SMALL, rng)
+    queries = rng.normal(size=(5, 3))
+    model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=rank)
+    mean, std, noise = ours(model, parameters(), data, queries)
+    np.testing.assert_allclose(mean, 0, atol=1e-15)
+    growth = 1.0
+    if kernel == "linear":
+        growth = np.sqrt(1 + np.sum((queries[:, None] / LENGTHSCALES) ** 2, axis=-1))
+    np.testing.assert_allclose(std, np.broadcast_to(SIGNAL * growth, std.shape), rtol=1e-12)
+    np.testing.assert_allclose(noise, np.broadcast_to(NOISE, noise.shape), rtol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [0, 6])
+def test_one_point_by_hand(x64, rank):
+    z, change = np.array([[0.5, -0.3, 0.2]]), np.array([[1.0, -2.0]])
+    model = GaussianProcess(hyperparameters="fixed", rank=rank)
+    mean, std, _ = ours(model, parameters(), data_of(z, change, SMALL), z)
+    share = SIGNAL**2 / (SIGNAL**2 + NOISE**2)
+    np.testing.assert_allclose(mean[0], share * change[0], rtol=1e-9)
+    np.testing.assert_allclose(std[0], np.sqrt(SIGNAL**2 * (1 - share)), rtol=1e-9)

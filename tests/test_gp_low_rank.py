@@ -1,0 +1,127 @@
+"""The low-rank posterior against the exact one."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import cholesky, solve_triangular
+from scipy.spatial.distance import cdist
+
+from gp_reference import believe, condition, data_of, fit, ours, parameters, problem, reference_posterior, start_of
+from sonde import GaussianProcess, Pendulum
+from sonde.precision import double_precision
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_low_rank_with_enough_centres_is_exact(x64, kernel):
+    """More centres than data: those that are not needed must do no harm, nor must the empty rows."""
+    rng = np.random.default_rng(5)
+    z, changes, queries = problem(rng, 50)
+    model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=60)
+    mean, std, _ = ours(model, parameters(), data_of(z, changes, 100, rng), queries)
+    wanted_mean, wanted_std = reference_posterior(kernel, z, changes, queries)
+    np.testing.assert_allclose(mean, wanted_mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(std, wanted_std, rtol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def pendulum():
+    """Stds in units of the signal std: by where ("visited", "elsewhere") and rank (0 is the exact one, by numpy)."""
+    return _pendulum()
+
+
+def measured(world: Pendulum) -> np.ndarray:
+    """1,000 transitions (x, u, x' - x): half of the episodes have random torques, half swing up or whirl."""
+    rng, episodes = np.random.default_rng(0), 10
+    dynamics = jax.jit(jax.vmap(world.dynamics))
+    x, torque = np.tile([-1.0, 0.0, 0.0], (episodes, 1)), np.zeros(episodes)
+    level, hold = rng.uniform(-1, 2, episodes), rng.integers(1, 20, episodes)
+    rows = []
+    for step in range(100):
+        torque = np.where(step % hold == 0, rng.uniform(-1, 1, episodes), torque)
+        energy = x[:, 2] ** 2 / 60 + (x[:, 0] - 1) / 2
+        pump = np.sign(level - energy) * np.where(x[:, 2] >= 0, 1, -1)
+        u = np.where(np.arange(episodes) % 2 == 0, np.clip(pump + 0.5 * torque, -1, 1), torque)[:, None]
+        x_next = np.asarray(dynamics(jnp.asarray(x), jnp.asarray(u)))
+        rows.append(np.concatenate([x, u, x_next - x], axis=1))
+        x = x_next
+    return np.concatenate(rows)
+
+
+def exact_stds(z: np.ndarray, queries: np.ndarray, lengthscales, ratio) -> np.ndarray:
+    """The posterior std over the signal std, one output per column."""
+    z, queries = ((rows - z.mean(axis=0)) / z.std(axis=0) for rows in (z, queries))
+    columns = []
+    for scales, share in zip(lengthscales, ratio, strict=True):
+        kernel = lambda a, b, scales=scales: np.exp(-0.5 * cdist(a / scales, b / scales, "sqeuclidean"))
+        factor = cholesky(kernel(z, z) + share * np.eye(len(z)), lower=True)
+        explained = solve_triangular(factor, kernel(z, queries), lower=True)
+        columns.append(np.sqrt(np.maximum(1 - np.sum(explained**2, axis=0), 0)))
+    return np.stack(columns, axis=1)
+
+
+@double_precision
+def _pendulum():
+    world = Pendulum()
+    rows = measured(world)
+    data = data_of(rows[:, :4], rows[:, 4:])
+    model = GaussianProcess(noise_floor=0.002, fit_points=255)
+    params = start_of(model, 3, 1)
+    for episode in range(4):
+        params = fit(model, params, data, jax.random.key(episode))
+    states, actions = world.reachable()
+    points = {"visited": rows[:, :4], "elsewhere": np.concatenate([states, actions], axis=1)}
+    stds = {}
+    for rank in (128, 256):
+        posterior = condition(replace(model, rank=rank), params, data)
+        signal = np.asarray(posterior.targets.scale * posterior.signal_std)
+        ratio = np.asarray(posterior.noise_std / posterior.signal_std) ** 2
+        for where, z in points.items():
+            belief = believe(posterior, jnp.asarray(z[:, :3]), jnp.asarray(z[:, 3:]))
+            stds[where, rank] = np.asarray(belief.epistemic_std) / signal
+            stds[where, 0] = exact_stds(rows[:, :4], z, np.asarray(posterior.lengthscales), ratio)
+    return stds
+
+
+WHERE = ["visited", "elsewhere"]
+
+
+def test_the_pendulum_data_leave_much_unknown(pendulum):
+    """Else the tests below would compare zeros."""
+    assert pendulum["elsewhere", 0].max() > 0.3 and np.median(pendulum["visited", 0]) < 0.01
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_low_rank_std_is_near_the_exact_one(pendulum, where):
+    error = np.abs(pendulum[where, 128] - pendulum[where, 0])
+    assert error.max() < 5e-4, f"largest error in units of the signal std, per output: {error.max(axis=0)}"
+
+
+@pytest.mark.parametrize("rank", [128, 256])
+@pytest.mark.parametrize("where", WHERE)
+def test_low_rank_never_claims_more_certainty_than_the_exact_posterior(pendulum, where, rank):
+    shortfall = (pendulum[where, 0] - pendulum[where, rank]).max(axis=0)
+    assert shortfall.max() < 1e-6, f"exact std less low-rank std, in units of the signal std, per output: {shortfall}"
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_twice_the_rank_is_much_closer(pendulum, where):
+    error = {rank: np.abs(pendulum[where, rank] - pendulum[where, 0]).mean() for rank in (128, 256)}
+    assert error[256] < 0.25 * error[128]
+
+
+def test_low_rank_takes_twenty_thousand_points(x64):
+    rng = np.random.default_rng(1)
+    z = rng.uniform(-1, 1, (20_000, 2))
+    truth = lambda z: np.sin(3 * z[:, :1]) * np.cos(2 * z[:, 1:])
+    data = data_of(z, truth(z) + 0.05 * rng.normal(size=(len(z), 1)))
+    model = GaussianProcess(hyperparameters="fixed", lengthscale=0.5, noise_std=0.05, rank=128)
+    queries = rng.uniform(-0.9, 0.9, (200, 2))
+    mean, std, _ = ours(model, start_of(model, 1, 1), data, queries, dx=1)
+    assert np.isfinite(mean).all() and np.isfinite(std).all()
+    # noise averages out over the many neighbours of a query: the error is far below it, and as large as the std says
+    error = mean - truth(queries)
+    assert np.sqrt(np.mean(error**2)) < 0.006 and std.max() < 0.01
+    assert 0.5 < np.sqrt(np.mean((error / std) ** 2)) < 1.5

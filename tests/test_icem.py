@@ -1,0 +1,348 @@
+"""iCEM against the exact optimum of a linear-quadratic problem, and each of its ingredients on a problem made for it."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from sonde import ICEM, METHODS, Belief, Pendulum, Posterior, SondeError
+from sonde.imagination import Mean, Optimistic, TrajectorySampling
+from sonde.objectives import InformationGain, TaskReward
+from sonde.policies import PlanningPolicy
+from sonde.solvers import ControlProblem
+from sonde.solvers.base import first_action
+from sonde.solvers.icem import ICEMState
+
+
+class Linear(Posterior):
+    """x' = A x + B u, known but for the stds."""
+
+    a: Float[Array, "dx dx"]
+    b: Float[Array, "dx du"]
+    epistemic: float = 0.0
+    aleatoric: float = 0.0
+
+    def believe(self, x, u):
+        mean = self.a @ x + self.b @ u
+        return Belief(mean, jnp.full_like(mean, self.epistemic), jnp.full_like(mean, self.aleatoric))
+
+
+def clock(**stds) -> Linear:
+    """The state counts the steps, whatever is done: x' = x + 1 in the first of two dimensions, the second is always 1."""
+    return Linear(jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.zeros((2, 1)), **stds)
+
+
+def midnight() -> Array:
+    """The state of the clock at the start."""
+    return jnp.array([0.0, 1.0])
+
+
+def of_action(function):
+    """The objective that only looks at the action."""
+    return TaskReward(lambda x, u, x_next: function(u[0]))
+
+
+def problem_of(posterior, objective, imagination=None, particles=1, kind=ControlProblem):
+    return kind(posterior, imagination or Mean(), objective, 2, 1, particles)
+
+
+@eqx.filter_jit
+def plan(solver, problem, state, x, key):
+    return solver.plan(problem, state, x, key)
+
+
+# ---- the optimum -------------------------------------------------------------------------------------------------------------
+
+A, B = np.array([[1.0, 0.1], [0.0, 1.0]]), np.array([[0.005], [0.1]])
+Q, R, H = np.diag([1.0, 0.1]), np.array([[0.3]]), 20
+
+
+def exact_cost(x, controls):
+    cost = 0.0
+    for u in controls:
+        x_next = A @ x + B @ u
+        cost += x_next @ Q @ x_next + u @ R @ u
+        x = x_next
+    return cost
+
+
+def riccati(x):
+    """The least cost over H steps and the controls that have it."""
+    p, gains = np.zeros((2, 2)), []
+    for _ in range(H):
+        m = p + Q
+        gain = np.linalg.solve(R + B.T @ m @ B, B.T @ m @ A)
+        p = A.T @ m @ (A - B @ gain)
+        gains.insert(0, gain)
+    controls, start = [], x
+    for gain in gains:
+        controls.append(-gain @ x)
+        x = A @ x + B @ controls[-1]
+    return start @ p @ start, np.array(controls)
+
+
+def quadratic(x, u, x_next):
+    return -(x_next @ jnp.asarray(Q) @ x_next + u @ jnp.asarray(R) @ u)
+
+
+@pytest.mark.parametrize("start", [(0.5, 0.0), (-0.3, 0.6), (0.2, -0.5)])
+@pytest.mark.parametrize("decay", [1.0, 2.0])
+def test_within_two_percent_of_the_linear_quadratic_optimum(x64, start, decay):
+    start = np.array(start)
+    least, best_controls = riccati(start)
+    assert np.isclose(exact_cost(start, best_controls), least) and np.abs(best_controls).max() < 0.9
+    problem = problem_of(Linear(jnp.asarray(A), jnp.asarray(B)), TaskReward(quadratic))
+    solver = ICEM(horizon=H, decay=decay)
+    costs = []
+    for seed in range(3):
+        found, _ = plan(solver, problem, solver.start(problem), jnp.asarray(start), jax.random.key(seed))
+        costs.append(exact_cost(start, np.asarray(found)))
+    assert least <= min(costs)
+    assert max(costs) <= 1.02 * least, f"gaps {np.array(costs) / least - 1}"
+
+
+def test_receding_horizon_follows_the_optimal_controller(x64):
+    """Closed loop for 15 steps: each plan starts from the last, so the controls stay near the infinite-horizon gain's."""
+    problem = problem_of(Linear(jnp.asarray(A), jnp.asarray(B)), TaskReward(quadratic))
+    solver = ICEM(horizon=H, iterations=4)
+    x, state = np.array([0.5, 0.0]), solver.start(problem)
+    cost = optimum = 0.0
+    best = x
+    for step in range(15):
+        found, state = plan(solver, problem, state, jnp.asarray(x), jax.random.key(step))
+        u = np.asarray(first_action(problem, found))
+        x = A @ x + B @ u
+        cost += x @ Q @ x + u @ R @ u
+        u = riccati(best)[1][0]
+        best = A @ best + B @ u
+        optimum += best @ Q @ best + u @ R @ u
+    assert abs(cost / optimum - 1) < 0.02
+
+
+# ---- from step to step -------------------------------------------------------------------------------------------------------
+
+
+def tracking(x, u, x_next):
+    """Best is to do sin(time)."""
+    return -((u[0] - jnp.sin(x[0])) ** 2)
+
+
+def test_mean_and_elites_are_handed_on_shifted_by_one(x64):
+    problem = problem_of(clock(), TaskReward(tracking))
+    solver = ICEM(horizon=6, iterations=30)
+    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    wanted = np.sin(np.arange(6))
+    np.testing.assert_allclose(found[:, 0], wanted, atol=0.01)
+    shifted = np.append(wanted[1:], wanted[-1])
+    np.testing.assert_allclose(state.mean[:, 0], shifted, atol=0.02)
+    assert state.kept.shape == (15, 6, 1)
+    np.testing.assert_allclose(state.kept[:, :, 0], np.broadcast_to(shifted, (15, 6)), atol=0.05)
+
+
+def test_search_starts_at_the_mean_that_was_handed_on(x64):
+    problem = problem_of(clock(), TaskReward(tracking))
+    mean = jnp.linspace(-0.9, 0.9, 5)[:, None]
+    solver = ICEM(horizon=5, samples=20, elites=5, iterations=2, initial_std=1e-9, keep_fraction=0.0)
+    found, state = plan(solver, problem, ICEMState(mean, jnp.zeros((0, 5, 1))), midnight(), jax.random.key(0))
+    np.testing.assert_allclose(found, mean, atol=1e-7)
+    np.testing.assert_allclose(state.mean, np.append(mean[1:], mean[-1:], axis=0), atol=1e-7)
+
+
+def test_kept_elites_compete_in_every_iteration(x64):
+    """The draws cannot leave zero; only a plan that was kept can do better, and it survives all iterations."""
+    problem = problem_of(clock(), of_action(lambda u: jnp.abs(u)))
+    kept = jnp.zeros((3, 4, 1)).at[1].set(jnp.array([0.2, 0.4, 0.6, 0.8])[:, None])
+    solver = ICEM(horizon=4, samples=30, elites=10, iterations=3, initial_std=1e-6, momentum=0.0)
+    assert solver.kept_elites == 3
+    state = ICEMState(jnp.zeros((4, 1)), kept)
+    found, after = plan(solver, problem, state, midnight(), jax.random.key(0))
+    np.testing.assert_array_equal(found, kept[1])
+    np.testing.assert_allclose(after.kept[0], np.array([0.4, 0.6, 0.8, 0.8])[:, None])
+    without = ICEM(horizon=4, samples=30, elites=10, iterations=3, initial_std=1e-6, momentum=0.0, keep_fraction=0.0)
+    found, _ = plan(without, problem, ICEMState(jnp.zeros((4, 1)), jnp.zeros((0, 4, 1))), midnight(), jax.random.key(0))
+    assert np.abs(found).max() < 1e-4
+
+
+def test_a_new_episode_begins_afresh(x64):
+    problem = problem_of(clock(), TaskReward(tracking))
+    solver = ICEM(horizon=5, samples=50, elites=10, iterations=2)
+    policy = PlanningPolicy(problem, solver)
+    before = policy.start()
+    act = eqx.filter_jit(policy.act)
+    first, state, _ = act(before, midnight(), jax.random.key(0))
+    for step in range(3):
+        _, state, _ = act(state, midnight(), jax.random.key(step))
+    after = policy.start()
+    assert eqx.tree_equal(before, after)
+    assert not np.any(after.mean) and not np.any(after.kept)
+    again, _, _ = act(after, midnight(), jax.random.key(0))
+    np.testing.assert_array_equal(first, again)
+
+
+# ---- within a step -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aggregate, winner", [("sum", 0), ("best", 1)])
+def test_aggregate_says_which_plan_wins(x64, aggregate, winner):
+    """Plan 0 earns 1 at every step, plan 1 earns 5 once and -10 otherwise, as everything near zero does."""
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0.8, 5.0, jnp.where(u > 0.4, 1.0, -10.0))))
+    plans = jnp.stack([jnp.full((6, 1), 0.5), jnp.zeros((6, 1)).at[3].set(0.9)])
+    solver = ICEM(horizon=6, samples=20, elites=4, iterations=1, initial_std=1e-3, keep_fraction=0.5, aggregate=aggregate)
+    found, _ = plan(solver, problem, ICEMState(jnp.zeros((6, 1)), plans), midnight(), jax.random.key(0))
+    np.testing.assert_array_equal(found, plans[winner])
+
+
+class Counting(ControlProblem):
+    """Notes how many plans are evaluated at once, as the program is traced."""
+
+    counts = []
+
+    def rewards(self, x, plans, key):
+        self.counts.append(plans.shape[0])
+        return super().rewards(x, plans, key)
+
+
+def test_sample_counts_decay_to_twice_the_elites(x64):
+    solver = ICEM(horizon=3, samples=100, elites=10, iterations=5, decay=2.0)
+    assert solver.sample_counts() == [100, 50, 25, 20, 20]
+    assert ICEM(samples=500, elites=50, iterations=4, decay=1.25).sample_counts() == [500, 400, 320, 256]
+    assert ICEM(samples=30, elites=20, iterations=3, decay=2.0).sample_counts() == [30, 30, 30]
+    assert ICEM(samples=30, elites=5, iterations=3).sample_counts() == [30, 30, 30]
+    problem = problem_of(clock(), of_action(lambda u: u), kind=Counting)
+    Counting.counts.clear()
+    plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    assert set(Counting.counts) == {103, 53, 28, 23}  # with the three elites that are kept
+
+
+@pytest.mark.parametrize("iterations, found_it", [(1, True), (2, False)])
+def test_the_mean_itself_is_tried_in_the_last_iteration_only(x64, iterations, found_it):
+    """Only the initial mean, to the last bit, is worth anything; one iteration later the mean is another."""
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(u == 0.25, 1.0, 0.0)))
+    solver = ICEM(horizon=4, samples=20, elites=5, iterations=iterations, keep_fraction=0.0)
+    state = ICEMState(jnp.full((4, 1), 0.25), jnp.zeros((0, 4, 1)))
+    found, _ = plan(solver, problem, state, midnight(), jax.random.key(0))
+    assert np.all(np.asarray(found) == 0.25) == found_it
+
+
+def test_elite_statistics_move_mean_with_momentum(x64):
+    """With all draws as elites and one iteration, the new mean is momentum times the old plus the draws' average."""
+    problem = problem_of(clock(), of_action(lambda u: u))
+    solver = ICEM(horizon=4, samples=4000, elites=4000, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
+    kept = jnp.zeros((0, 4, 1))
+    _, state = plan(solver, problem, ICEMState(jnp.full((4, 1), 0.5), kept), midnight(), jax.random.key(0))
+    np.testing.assert_allclose(state.mean, 0.5, atol=5 * 0.1 / np.sqrt(4000))
+    few = ICEM(horizon=4, samples=4000, elites=1, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
+    found, state = plan(few, problem, ICEMState(jnp.full((4, 1), 0.5), kept), midnight(), jax.random.key(0))
+    np.testing.assert_allclose(state.mean[:-1], 0.4 * 0.5 + 0.6 * found[1:], atol=1e-12)
+
+
+@pytest.mark.parametrize("std", [0.5, 10.0])
+def test_controls_stay_within_their_limits(x64, std):
+    problem = problem_of(clock(), of_action(lambda u: u))
+    solver = ICEM(horizon=5, samples=200, elites=20, initial_std=std)
+    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    for controls in (found, state.mean, state.kept):
+        assert np.abs(controls).max() <= 1
+    np.testing.assert_allclose(found, 1.0, atol=1e-6)
+    assert np.abs(first_action(problem, 3 * jnp.ones((5, 1)))) == 1
+
+
+@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
+def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64, bad):
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad, u)))
+    solver = ICEM(horizon=2, samples=400, elites=20)
+    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
+    assert np.all((found <= 0) & (found > -0.2))
+    assert np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
+
+
+def test_with_no_finite_reward_the_old_mean_stays(x64):
+    problem = problem_of(clock(), of_action(lambda u: u * jnp.nan))
+    solver = ICEM(horizon=3, samples=20, elites=5, iterations=2, keep_fraction=0.0)
+    mean = jnp.array([[0.1], [0.2], [0.3]])
+    found, state = plan(solver, problem, ICEMState(mean, jnp.zeros((0, 3, 1))), midnight(), jax.random.key(1))
+    np.testing.assert_array_equal(found, mean)
+    assert np.isfinite(state.mean).all()
+
+
+def test_settings_that_cannot_work_are_refused():
+    for wrong in (
+        {"elites": 600},
+        {"keep_fraction": 1.5},
+        {"momentum": 1.0},
+        {"decay": 0.5},
+        {"exponent": -1.0},
+        {"horizon": 0},
+        {"initial_std": 0.0},
+        {"initial_std": float("nan")},
+        {"iterations": 0},
+    ):
+        with pytest.raises(SondeError, match=next(iter(wrong))):
+            ICEM(**wrong)
+
+
+# ---- what a plan is made of --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name, controls", [("opax", 4), ("opax-sum", 4), ("h-ucrl", 4), ("mean-ae", 1), ("pets-ae", 1), ("random", None)]
+)
+def test_only_methods_with_eta_plan_over_it(name, controls):
+    imagination, world = METHODS[name].imagination, Pendulum()
+    if controls is None:
+        assert imagination is None
+        return
+    problem = ControlProblem(clock(), imagination(), InformationGain(), world.state_dim, world.action_dim, 10)
+    assert problem.control_dim == controls
+    assert ICEM(horizon=7).start(problem).mean.shape == (7, controls)
+
+
+def test_eta_is_chosen_for_the_objective(x64):
+    """Optimism: with eta the planner moves a state that its actions cannot move."""
+    objective = TaskReward(lambda x, u, x_next: x_next[0])
+    problem = problem_of(clock(epistemic=0.5), objective, Optimistic(beta=2.0))
+    solver = ICEM(horizon=4, samples=100, elites=10)
+    found, _ = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    np.testing.assert_allclose(found[:, 1], 1.0, atol=0.02)
+    states = eqx.filter_jit(problem.imagine)(midnight(), found, jax.random.key(0)).next_states[0]
+    assert states[-1, 0] > 4 + 3.9  # four ticks, and four times beta * epistemic = 1
+
+
+@pytest.mark.parametrize(
+    "imagination, particles",
+    [(Mean(), 1), (Optimistic(), 1), (Mean(noise=True), 10), (Optimistic(noise=True), 10), (TrajectorySampling(), 10)],
+)
+def test_only_as_many_particles_as_can_differ(x64, imagination, particles):
+    problem = problem_of(clock(epistemic=0.5, aleatoric=0.1), InformationGain(), imagination, particles=10)
+    assert problem.simulated_particles == particles
+    controls = jnp.zeros((4, problem.control_dim))
+    imagined = eqx.filter_jit(problem.imagine)(midnight(), controls, jax.random.key(0))
+    assert imagined.next_states.shape == (particles, 4, 2)
+    assert len(np.unique(imagined.next_states[:, 0, 0])) == particles
+    np.testing.assert_array_equal(imagined.states[:, 1:], imagined.next_states[:, :-1])
+    np.testing.assert_array_equal(imagined.states[:, 0], np.broadcast_to(midnight(), (particles, 2)))
+
+
+def test_trajectory_sampling_meets_other_chance_in_every_plan_and_key(x64):
+    problem = problem_of(clock(epistemic=0.5), TaskReward(lambda x, u, x_next: x_next[0]), TrajectorySampling(), particles=5)
+    same_plan_twice = jnp.zeros((2, 4, 1))
+    evaluate = jax.jit(lambda key: problem.rewards(midnight(), same_plan_twice, key))
+    rewards = evaluate(jax.random.key(0))
+    assert rewards.shape == (2, 4)
+    assert np.all(rewards[0] != rewards[1])
+    other = evaluate(jax.random.key(1))
+    assert np.all(np.asarray(rewards) != np.asarray(other))
+    np.testing.assert_array_equal(rewards, evaluate(jax.random.key(0)))
+
+
+def test_rewards_are_the_mean_over_particles(x64):
+    """First step: mean 1, epistemic 0.5, over many particles; a plan's worth is what it brings on average."""
+    particles = 20_000
+    problem = problem_of(
+        clock(epistemic=0.5), TaskReward(lambda x, u, x_next: x_next[0] ** 2), TrajectorySampling(), particles=particles
+    )
+    rewards = problem.rewards(midnight(), jnp.zeros((1, 1, 1)), jax.random.key(0))
+    variance_of_square = 2 * 0.5**4 + 4 * 0.5**2
+    assert abs(rewards[0, 0] - (1 + 0.5**2)) < 5 * np.sqrt(variance_of_square / particles)

@@ -1,0 +1,88 @@
+"""Factorisations against numpy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+from sonde.models.linalg import gaussian_log_density, pivoted_cholesky, safe_cholesky, triangular_inverse
+
+
+@pytest.mark.parametrize("size", [30, 301])
+def test_safe_cholesky_of_singular_matrices(x64, size):
+    """L L^T is the matrix but for a trifle on the diagonal; the larger size is factorised in blocks."""
+    rng = np.random.default_rng(0)
+    factorise = jax.jit(safe_cholesky)
+    tall = rng.normal(size=(size, 4))
+    low = tall @ tall.T
+    for matrix in (np.ones((size, size)), low, low - 1e-9 * np.eye(size), 1e-12 * low, 1e12 * low):
+        diagonal, upper = (np.asarray(a) for a in factorise(jnp.asarray(matrix)))
+        assert np.isfinite(diagonal).all() and np.isfinite(upper).all() and np.all(np.tril(upper, -1) == 0)
+        lower = np.linalg.inv(upper).T
+        np.testing.assert_allclose(np.diag(lower), diagonal, rtol=1e-6)
+        assert np.abs(lower @ lower.T - matrix).max() <= 1e-6 * np.abs(matrix).max()
+    well = low + np.eye(size)
+    diagonal, upper = factorise(jnp.asarray(well))
+    np.testing.assert_allclose(diagonal, np.diag(np.linalg.cholesky(well)), rtol=1e-9)
+    np.testing.assert_allclose(upper @ upper.T, np.linalg.inv(well), atol=1e-9)
+    assert np.isnan(factorise(jnp.full((size, size), jnp.nan))[0]).any(), "nothing can be made of this, and it must show"
+
+
+def test_triangular_inverse(x64):
+    lower = np.linalg.cholesky(np.cov(np.random.default_rng(0).normal(size=(50, 200))))
+    np.testing.assert_allclose(jax.jit(triangular_inverse)(jnp.asarray(lower)), np.linalg.inv(lower), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [40, 301])
+def test_gaussian_log_density_and_gradients(x64, size):
+    rng = np.random.default_rng(1)
+    tall, y, change = rng.normal(size=(size, 2 * size)), rng.normal(size=size), rng.normal(size=(size, size))
+    covariance, change = tall @ tall.T / size, change + change.T
+    value, (by_covariance, by_y) = jax.jit(jax.value_and_grad(gaussian_log_density, argnums=(0, 1)))(
+        jnp.asarray(covariance), jnp.asarray(y)
+    )
+    np.testing.assert_allclose(value, multivariate_normal.logpdf(y, np.zeros(size), covariance), rtol=1e-10)
+    alpha, inverse = np.linalg.solve(covariance, y), np.linalg.inv(covariance)
+    np.testing.assert_allclose(by_y, -alpha, rtol=1e-8, atol=1e-10)
+    # along a symmetric change of the covariance
+    wanted = 0.5 * (alpha @ change @ alpha - np.trace(inverse @ change))
+    np.testing.assert_allclose(np.sum(np.asarray(by_covariance) * change), wanted, rtol=1e-8)
+
+
+def pivoted(matrix: np.ndarray, mask: np.ndarray, rank: int):
+    matrix = jnp.asarray(matrix)
+    run = jax.jit(lambda mask: pivoted_cholesky(lambda i: matrix[:, i], jnp.diagonal(matrix), mask, rank))
+    return (np.asarray(a) for a in run(jnp.asarray(mask)))
+
+
+def test_pivoted_cholesky_at_full_rank_is_the_matrix(x64):
+    rng = np.random.default_rng(0)
+    square = rng.normal(size=(25, 25))
+    matrix = square @ square.T
+    pivots, factor, real = pivoted(matrix, np.ones(25, bool), 25)
+    np.testing.assert_allclose(factor @ factor.T, matrix, rtol=1e-9, atol=1e-9)
+    assert sorted(pivots) == list(range(25)) and real.all()
+    assert pivots[0] == np.argmax(np.diag(matrix))
+    np.testing.assert_allclose(factor[pivots], np.linalg.cholesky(matrix[np.ix_(pivots, pivots)]), rtol=1e-6, atol=1e-9)
+
+
+def test_pivoted_cholesky_stops_when_nothing_is_left(x64):
+    rng = np.random.default_rng(1)
+    tall = rng.normal(size=(25, 3))
+    mask = np.arange(25) < 20
+    pivots, factor, real = pivoted(tall @ tall.T, mask, 8)
+    assert real.sum() == 3 and real[:3].all() and np.all(pivots[:3] < 20)
+    assert np.all(factor[:, 3:] == 0) and np.all(factor[20:] == 0)
+    np.testing.assert_allclose(factor[:20] @ factor[:20].T, (tall @ tall.T)[:20, :20], atol=1e-12)
+
+
+def test_pivoted_cholesky_is_greedy_and_never_too_large(x64):
+    """What is left is positive semi-definite, and each pivot has the largest variance that is left."""
+    z = np.random.default_rng(2).normal(size=(40, 2))
+    matrix = np.exp(-0.5 * np.sum((z[:, None] - z[None]) ** 2, axis=-1))
+    pivots, factor, _ = pivoted(matrix, np.ones(40, bool), 10)
+    for i in range(10):
+        left = matrix - factor[:, :i] @ factor[:, :i].T
+        assert np.isclose(left[pivots[i], pivots[i]], np.diag(left).max())
+    assert np.linalg.eigvalsh(matrix - factor @ factor.T).min() > -1e-12

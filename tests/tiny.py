@@ -1,0 +1,18 @@
+"""The smallest run that has all parts, for tests that care about machinery and not about learning."""
+
+from sonde.config import RunConfig
+from sonde.models.gp import GaussianProcess
+from sonde.solvers.icem import ICEM
+
+TINY = RunConfig(
+    episodes=3,
+    horizon=12,
+    evaluation_horizon=10,
+    model=GaussianProcess(steps=3, rank=16),
+    solver=ICEM(samples=16, elites=4, iterations=2, horizon=5),
+)
+TINY_OPTIONS = [
+    *("--episodes", "3", "--horizon", "12", "--evaluation-horizon", "10"),
+    *("--model.steps", "3", "--model.rank", "16"),
+    *("--solver.samples", "16", "--solver.elites", "4", "--solver.iterations", "2", "--solver.horizon", "5"),
+]
