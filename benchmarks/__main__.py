@@ -2,8 +2,9 @@
 
     python -m benchmarks [--quick]
 
-Every figure is CPU-seconds of this process (time spent on all cores), beside the rate of matrix products that the same process
-reaches just before and after: the ratio means the same on any machine, however busy it is.
+On a CPU the clock is CPU-seconds of this process (time spent on all cores), on other devices it is wall time. Beside each rate
+stands the rate of matrix products that the same process reaches just before and after: their ratio means the same on any machine,
+however busy it is.
 """
 
 import json
@@ -28,6 +29,8 @@ from sonde.objectives import InformationGain
 from sonde.policies import PlanningPolicy, _act, _start
 from sonde.precision import double_precision
 from sonde.presets import preset
+from sonde.rollout import rollout
+from sonde.runs.run import build_explorer
 from sonde.solvers import ICEM, ControlProblem
 from sonde.worlds import Pendulum
 
@@ -41,7 +44,7 @@ def cpu_seconds() -> float:
 
 
 def measure(work, repeats: int) -> dict[str, float]:
-    """CPU-seconds and wall seconds per call: the medians over `repeats`, compilation not included."""
+    """Seconds by the clock above, and of wall time, per call: the medians over `repeats`, compilation not included."""
     jax.block_until_ready(work())
     cpu, wall = [], []
     for _ in range(repeats):
@@ -49,14 +52,15 @@ def measure(work, repeats: int) -> dict[str, float]:
         jax.block_until_ready(work())
         cpu.append(cpu_seconds() - began_cpu)
         wall.append(time.perf_counter() - began_wall)
-    return {"cpu_seconds": float(np.median(cpu)), "wall_seconds": float(np.median(wall))}
+    on_cpu = jax.default_backend() == "cpu"
+    return {"seconds": float(np.median(cpu if on_cpu else wall)), "wall_seconds": float(np.median(wall))}
 
 
 def gemm_rate(size: int = 1024) -> float:
-    """Double-precision GFLOP per CPU-second of a large matrix product, the machine's own limit for this kind of work."""
+    """Double-precision GFLOP per second of a large matrix product, the machine's own limit for this kind of work."""
     matrix = jnp.asarray(np.random.default_rng(0).standard_normal((size, size)))
     product = jax.jit(lambda a: a @ a)
-    return 2 * size**3 / measure(lambda: product(matrix), 7)["cpu_seconds"] / 1e9
+    return 2 * size**3 / measure(lambda: product(matrix), 7)["seconds"] / 1e9
 
 
 def pendulum_data(count: int) -> Data:
@@ -104,8 +108,8 @@ def planning(count: int, repeats: int) -> dict[str, float]:
         "inducing_points": rank,
         "imagined_transitions": transitions,
         **result,
-        "transitions_per_cpu_second": transitions / result["cpu_seconds"],
-        "gflop_per_cpu_second": flops / result["cpu_seconds"] / 1e9,
+        "transitions_per_second": transitions / result["seconds"],
+        "gflop_per_second": flops / result["seconds"] / 1e9,
     }
 
 
@@ -122,6 +126,32 @@ def conditioning(count: int, repeats: int) -> dict[str, float]:
     """Factorising the posterior, once per episode."""
     params, data = fitted(count)
     return {"points": count, **measure(lambda: _condition(MODEL, params, data), repeats)}
+
+
+def lockstep(seeds: int, episodes: int) -> dict[str, float]:
+    """A short exploration with `pendulum-gp-lite`: `seeds` runs in lockstep against as many single runs one after the other."""
+    config = replace(preset("pendulum-gp-lite"), episodes=episodes, horizon=50)
+
+    def explore(runs: int) -> float:
+        began = time.perf_counter()
+        explorer = build_explorer(replace(config, seeds=runs))
+        for _ in range(episodes):
+            explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
+        return time.perf_counter() - began
+
+    single_first, single = explore(1), min(explore(1) for _ in range(2))
+    together_first, together = explore(seeds), min(explore(seeds) for _ in range(2))
+    return {
+        "seeds": seeds,
+        "episodes": episodes,
+        "single_seconds": single,
+        "single_seconds_with_compilation": single_first,
+        "lockstep_seconds": together,
+        "lockstep_seconds_with_compilation": together_first,
+        "ratio_without_compilation": together / (seeds * single),
+        "ratio_with_compilation_in_one_process": together_first / (single_first + (seeds - 1) * single),
+        "ratio_with_compilation_in_separate_processes": together_first / (seeds * single_first),
+    }
 
 
 def importing() -> dict[str, Any]:
@@ -151,11 +181,14 @@ def main() -> None:
     results["fitting"] = [fitting(200 if quick else 1000, 1 if quick else 2)]
     rate = (before + gemm_rate()) / 2
     for row in results["planning"]:
-        row["fraction_of_gemm_rate"] = row["gflop_per_cpu_second"] / rate
+        row["fraction_of_gemm_rate"] = row["gflop_per_second"] / rate
+    note("lockstep ...")
+    results["lockstep"] = lockstep(2, 1) if quick else lockstep(10, 3)
     note("import ...")
     results["import"] = importing()
     facts = {"python": platform.python_version(), "jax": jax.__version__, "device": jax.devices()[0].device_kind}
-    print(json.dumps({"machine": facts, "gemm_gflop_per_cpu_second": rate, **results}, indent=2))
+    facts["clock"] = "CPU-seconds" if jax.default_backend() == "cpu" else "wall seconds"
+    print(json.dumps({"machine": facts, "gemm_gflop_per_second": rate, **results}, indent=2))
 
 
 main()

@@ -160,9 +160,6 @@ def test_kept_elites_compete_in_every_iteration(x64):
     found, after = plan(solver, problem, state, midnight(), jax.random.key(0))
     np.testing.assert_array_equal(found, kept[1])
     np.testing.assert_allclose(after.kept[0], np.array([0.4, 0.6, 0.8, 0.8])[:, None])
-    without = ICEM(horizon=4, samples=30, elites=10, iterations=3, initial_std=1e-6, momentum=0.0, keep_fraction=0.0)
-    found, _ = plan(without, problem, ICEMState(jnp.zeros((4, 1)), jnp.zeros((0, 4, 1))), midnight(), jax.random.key(0))
-    assert np.abs(found).max() < 1e-4
 
 
 def test_a_new_episode_begins_afresh(x64):
@@ -212,7 +209,7 @@ def test_sample_counts_decay_to_twice_the_elites(x64):
     assert ICEM(samples=30, elites=5, iterations=3).sample_counts() == [30, 30, 30]
     problem = problem_of(clock(), of_action(lambda u: u), kind=Counting)
     Counting.counts.clear()
-    plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    eqx.filter_eval_shape(solver.plan, problem, solver.start(problem), midnight(), jax.random.key(0))
     assert set(Counting.counts) == {103, 53, 28, 23}  # with the three elites that are kept
 
 
@@ -226,22 +223,19 @@ def test_the_mean_itself_is_tried_in_the_last_iteration_only(x64, iterations, fo
     assert np.all(np.asarray(found) == 0.25) == found_it
 
 
-def test_elite_statistics_move_mean_with_momentum(x64):
-    """With all draws as elites and one iteration, the new mean is momentum times the old plus the draws' average."""
+def test_mean_moves_towards_the_elite_with_momentum(x64):
+    """With a single elite, the best plan: a part momentum of the old mean, the rest of that plan."""
     problem = problem_of(clock(), of_action(lambda u: u))
-    solver = ICEM(horizon=4, samples=4000, elites=4000, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
-    kept = jnp.zeros((0, 4, 1))
-    _, state = plan(solver, problem, ICEMState(jnp.full((4, 1), 0.5), kept), midnight(), jax.random.key(0))
-    np.testing.assert_allclose(state.mean, 0.5, atol=5 * 0.1 / np.sqrt(4000))
-    few = ICEM(horizon=4, samples=4000, elites=1, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
-    found, state = plan(few, problem, ICEMState(jnp.full((4, 1), 0.5), kept), midnight(), jax.random.key(0))
+    solver = ICEM(horizon=4, samples=50, elites=1, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
+    state = ICEMState(jnp.full((4, 1), 0.5), jnp.zeros((0, 4, 1)))
+    found, state = plan(solver, problem, state, midnight(), jax.random.key(0))
+    assert not np.any(found == 0.5)
     np.testing.assert_allclose(state.mean[:-1], 0.4 * 0.5 + 0.6 * found[1:], atol=1e-12)
 
 
-@pytest.mark.parametrize("std", [0.5, 10.0])
-def test_controls_stay_within_their_limits(x64, std):
+def test_controls_stay_within_their_limits(x64):
     problem = problem_of(clock(), of_action(lambda u: u))
-    solver = ICEM(horizon=5, samples=200, elites=20, initial_std=std)
+    solver = ICEM(horizon=5, samples=200, elites=20, initial_std=2.0)
     found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
     for controls in (found, state.mean, state.kept):
         assert np.abs(controls).max() <= 1
@@ -249,9 +243,9 @@ def test_controls_stay_within_their_limits(x64, std):
     assert np.abs(first_action(problem, 3 * jnp.ones((5, 1)))) == 1
 
 
-@pytest.mark.parametrize("bad", [jnp.nan, jnp.inf, -jnp.inf])
-def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64, bad):
-    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad, u)))
+def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64):
+    bad = lambda u: jnp.where(u > 0.6, jnp.nan, jnp.where(u > 0.3, jnp.inf, -jnp.inf))
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad(u), u)))
     solver = ICEM(horizon=2, samples=400, elites=20)
     found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
     assert np.all((found <= 0) & (found > -0.2))
