@@ -3,8 +3,8 @@
     python -m benchmarks [--quick]
 
 On a CPU the clock is CPU-seconds of this process (time spent on all cores), on other devices it is wall time. Beside each rate
-stands the rate of matrix products that the same process reaches just before and after: their ratio means the same on any machine,
-however busy it is.
+stands the rate of matrix products that the same process reaches just before and after: their ratio means the same on any
+machine, however busy it is.
 """
 
 import json

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import minimize
 from sklearn.gaussian_process import GaussianProcessRegressor
 
 from gp_reference import DX, data_of, fit, ours, reference_kernel, start_of
@@ -24,7 +25,7 @@ def sample_of_a_gp(count=250, noise=0.1):
     return z, np.stack(changes, axis=1), lengthscales, noise
 
 
-def log_posterior(model: GaussianProcess, params: GPParams, z: np.ndarray, changes: np.ndarray) -> np.ndarray:
+def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.ndarray) -> np.ndarray:
     """What a fit is to raise, per output, by scikit-learn: marginal likelihood and Gaussian priors on the logarithms."""
     z, changes = ((rows - rows.mean(axis=0)) / rows.std(axis=0) for rows in (z, changes))
     values = []
@@ -58,6 +59,20 @@ def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
     np.testing.assert_allclose(found_signal, 1.0, rtol=0.4)
 
 
+def test_fit_reaches_the_maximum_that_scipy_finds(x64):
+    """A narrow prior, so that its part in what is maximised shows."""
+    z, changes, *_ = sample_of_a_gp(80)
+    model = GaussianProcess(prior_std=0.1)
+    params = start_of(model)
+    for episode in range(4):
+        params = fit(model, params, data_of(z, changes), jax.random.key(episode))
+    worth = lambda v, j: log_posterior(model, (v[None, :3], v[3:4], v[4:]), z, changes[:, j : j + 1])[0]
+    for j in range(DX):
+        found = np.concatenate([params.log_lengthscales[j], params.log_signal[j : j + 1], params.log_noise[j : j + 1]])
+        best = minimize(lambda v, j=j: -worth(v, j), found, method="Nelder-Mead", options={"maxiter": 400})
+        assert -best.fun - worth(found, j) < 0.05
+
+
 def test_fit_respects_the_noise_floor(x64):
     """On a function without noise the noise goes to its floor and not below."""
     rng = np.random.default_rng(4)
@@ -68,6 +83,7 @@ def test_fit_respects_the_noise_floor(x64):
     for episode in range(3):
         params = fit(model, params, data, jax.random.key(episode))
     _, _, noise = ours(model, params, data, z)
+    assert np.all(params.log_noise >= np.log(0.1 * model.noise_floor) - 1e-9), "the way back must stay short"
     floor = model.noise_floor * changes.std(axis=0)
     assert np.all(noise >= floor) and np.all(noise < 1.05 * floor)
 

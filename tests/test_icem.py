@@ -5,47 +5,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
 
-from sonde import ICEM, METHODS, Belief, Pendulum, Posterior, SondeError
-from sonde.imagination import Mean, Optimistic, TrajectorySampling
-from sonde.objectives import InformationGain, TaskReward
+from control_problems import Linear, clock, midnight, of_action, problem_of
+from sonde import ICEM, SondeError
+from sonde.imagination import Optimistic
+from sonde.objectives import TaskReward
 from sonde.policies import PlanningPolicy
 from sonde.solvers import ControlProblem
 from sonde.solvers.base import first_action
 from sonde.solvers.icem import ICEMState
-
-
-class Linear(Posterior):
-    """x' = A x + B u, known but for the stds."""
-
-    a: Float[Array, "dx dx"]
-    b: Float[Array, "dx du"]
-    epistemic: float = 0.0
-    aleatoric: float = 0.0
-
-    def believe(self, x, u):
-        mean = self.a @ x + self.b @ u
-        return Belief(mean, jnp.full_like(mean, self.epistemic), jnp.full_like(mean, self.aleatoric))
-
-
-def clock(**stds) -> Linear:
-    """The state counts the steps, whatever is done: x' = x + 1 in the first of two dimensions, the second is always 1."""
-    return Linear(jnp.array([[1.0, 1.0], [0.0, 1.0]]), jnp.zeros((2, 1)), **stds)
-
-
-def midnight() -> Array:
-    """The state of the clock at the start."""
-    return jnp.array([0.0, 1.0])
-
-
-def of_action(function):
-    """The objective that only looks at the action."""
-    return TaskReward(lambda x, u, x_next: function(u[0]))
-
-
-def problem_of(posterior, objective, imagination=None, particles=1, kind=ControlProblem):
-    return kind(posterior, imagination or Mean(), objective, 2, 1, particles)
 
 
 @eqx.filter_jit
@@ -87,8 +55,7 @@ def quadratic(x, u, x_next):
     return -(x_next @ jnp.asarray(Q) @ x_next + u @ jnp.asarray(R) @ u)
 
 
-@pytest.mark.parametrize("start", [(0.5, 0.0), (-0.3, 0.6), (0.2, -0.5)])
-@pytest.mark.parametrize("decay", [1.0, 2.0])
+@pytest.mark.parametrize("start, decay", [((0.5, 0.0), 1.0), ((-0.3, 0.6), 1.0), ((0.2, -0.5), 1.0), ((0.5, 0.0), 2.0)])
 def test_within_two_percent_of_the_linear_quadratic_optimum(x64, start, decay):
     start = np.array(start)
     least, best_controls = riccati(start)
@@ -245,10 +212,10 @@ def test_controls_stay_within_their_limits(x64):
 
 def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64):
     bad = lambda u: jnp.where(u > 0.6, jnp.nan, jnp.where(u > 0.3, jnp.inf, -jnp.inf))
-    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad(u), u)))
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad(u), -((u + 0.5) ** 2))))
     solver = ICEM(horizon=2, samples=400, elites=20)
     found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
-    assert np.all((found <= 0) & (found > -0.2))
+    np.testing.assert_allclose(found, -0.5, atol=0.05)
     assert np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
 
 
@@ -277,22 +244,6 @@ def test_settings_that_cannot_work_are_refused():
             ICEM(**wrong)
 
 
-# ---- what a plan is made of --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "name, controls", [("opax", 4), ("opax-sum", 4), ("h-ucrl", 4), ("mean-ae", 1), ("pets-ae", 1), ("random", None)]
-)
-def test_only_methods_with_eta_plan_over_it(name, controls):
-    imagination, world = METHODS[name].imagination, Pendulum()
-    if controls is None:
-        assert imagination is None
-        return
-    problem = ControlProblem(clock(), imagination(), InformationGain(), world.state_dim, world.action_dim, 10)
-    assert problem.control_dim == controls
-    assert ICEM(horizon=7).start(problem).mean.shape == (7, controls)
-
-
 def test_eta_is_chosen_for_the_objective(x64):
     """Optimism: with eta the planner moves a state that its actions cannot move."""
     objective = TaskReward(lambda x, u, x_next: x_next[0])
@@ -302,41 +253,3 @@ def test_eta_is_chosen_for_the_objective(x64):
     np.testing.assert_allclose(found[:, 1], 1.0, atol=0.02)
     states = eqx.filter_jit(problem.imagine)(midnight(), found, jax.random.key(0)).next_states[0]
     assert states[-1, 0] > 4 + 3.9  # four ticks, and four times beta * epistemic = 1
-
-
-@pytest.mark.parametrize(
-    "imagination, particles",
-    [(Mean(), 1), (Optimistic(), 1), (Mean(noise=True), 10), (Optimistic(noise=True), 10), (TrajectorySampling(), 10)],
-)
-def test_only_as_many_particles_as_can_differ(x64, imagination, particles):
-    problem = problem_of(clock(epistemic=0.5, aleatoric=0.1), InformationGain(), imagination, particles=10)
-    assert problem.simulated_particles == particles
-    controls = jnp.zeros((4, problem.control_dim))
-    imagined = eqx.filter_jit(problem.imagine)(midnight(), controls, jax.random.key(0))
-    assert imagined.next_states.shape == (particles, 4, 2)
-    assert len(np.unique(imagined.next_states[:, 0, 0])) == particles
-    np.testing.assert_array_equal(imagined.states[:, 1:], imagined.next_states[:, :-1])
-    np.testing.assert_array_equal(imagined.states[:, 0], np.broadcast_to(midnight(), (particles, 2)))
-
-
-def test_trajectory_sampling_meets_other_chance_in_every_plan_and_key(x64):
-    problem = problem_of(clock(epistemic=0.5), TaskReward(lambda x, u, x_next: x_next[0]), TrajectorySampling(), particles=5)
-    same_plan_twice = jnp.zeros((2, 4, 1))
-    evaluate = jax.jit(lambda key: problem.rewards(midnight(), same_plan_twice, key))
-    rewards = evaluate(jax.random.key(0))
-    assert rewards.shape == (2, 4)
-    assert np.all(rewards[0] != rewards[1])
-    other = evaluate(jax.random.key(1))
-    assert np.all(np.asarray(rewards) != np.asarray(other))
-    np.testing.assert_array_equal(rewards, evaluate(jax.random.key(0)))
-
-
-def test_rewards_are_the_mean_over_particles(x64):
-    """First step: mean 1, epistemic 0.5, over many particles; a plan's worth is what it brings on average."""
-    particles = 20_000
-    problem = problem_of(
-        clock(epistemic=0.5), TaskReward(lambda x, u, x_next: x_next[0] ** 2), TrajectorySampling(), particles=particles
-    )
-    rewards = problem.rewards(midnight(), jnp.zeros((1, 1, 1)), jax.random.key(0))
-    variance_of_square = 2 * 0.5**4 + 4 * 0.5**2
-    assert abs(rewards[0, 0] - (1 + 0.5**2)) < 5 * np.sqrt(variance_of_square / particles)

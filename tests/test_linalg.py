@@ -50,19 +50,21 @@ def test_gaussian_log_density_and_gradients(x64, size):
     np.testing.assert_allclose(np.sum(np.asarray(by_covariance) * change), wanted, rtol=1e-8)
 
 
-def pivoted(matrix: np.ndarray, mask: np.ndarray, rank: int):
+def pivoted(matrix: np.ndarray, mask: np.ndarray, rank: int, tolerance: float = 1e-8):
+    """Pivots, factor [n, rank] and the number of pivots."""
     matrix = jnp.asarray(matrix)
-    run = jax.jit(lambda mask: pivoted_cholesky(lambda i: matrix[:, i], jnp.diagonal(matrix), mask, rank))
-    return (np.asarray(a) for a in run(jnp.asarray(mask)))
+    run = jax.jit(lambda mask: pivoted_cholesky(lambda i: matrix[:, i], jnp.diagonal(matrix), mask, rank, tolerance))
+    pivots, wide, count = (np.asarray(a) for a in run(jnp.asarray(mask)))
+    return pivots, wide.T, count
 
 
 def test_pivoted_cholesky_at_full_rank_is_the_matrix(x64):
     rng = np.random.default_rng(0)
     square = rng.normal(size=(25, 25))
     matrix = square @ square.T
-    pivots, factor, real = pivoted(matrix, np.ones(25, bool), 25)
+    pivots, factor, count = pivoted(matrix, np.ones(25, bool), 25)
     np.testing.assert_allclose(factor @ factor.T, matrix, rtol=1e-9, atol=1e-9)
-    assert sorted(pivots) == list(range(25)) and real.all()
+    assert sorted(pivots) == list(range(25)) and count == 25
     assert pivots[0] == np.argmax(np.diag(matrix))
     np.testing.assert_allclose(factor[pivots], np.linalg.cholesky(matrix[np.ix_(pivots, pivots)]), rtol=1e-6, atol=1e-9)
 
@@ -71,18 +73,23 @@ def test_pivoted_cholesky_stops_when_nothing_is_left(x64):
     rng = np.random.default_rng(1)
     tall = rng.normal(size=(25, 3))
     mask = np.arange(25) < 20
-    pivots, factor, real = pivoted(tall @ tall.T, mask, 8)
-    assert real.sum() == 3 and real[:3].all() and np.all(pivots[:3] < 20)
+    pivots, factor, count = pivoted(tall @ tall.T, mask, 8)
+    assert count == 3 and np.all(pivots[:3] < 20)
     assert np.all(factor[:, 3:] == 0) and np.all(factor[20:] == 0)
     np.testing.assert_allclose(factor[:20] @ factor[:20].T, (tall @ tall.T)[:20, :20], atol=1e-12)
+    pivots, factor, count = pivoted(tall @ tall.T, np.zeros(25, bool), 8)
+    assert count == 0 and np.all(factor == 0)
 
 
-def test_pivoted_cholesky_is_greedy_and_never_too_large(x64):
-    """What is left is positive semi-definite, and each pivot has the largest variance that is left."""
+@pytest.mark.parametrize("tolerance", [0.3, 0.01])
+def test_pivoted_cholesky_is_greedy_and_stops_at_the_tolerance(x64, tolerance):
+    """Each pivot has the largest variance that is left, and what is left in the end is positive semi-definite and small."""
     z = np.random.default_rng(2).normal(size=(40, 2))
     matrix = np.exp(-0.5 * np.sum((z[:, None] - z[None]) ** 2, axis=-1))
-    pivots, factor, _ = pivoted(matrix, np.ones(40, bool), 10)
-    for i in range(10):
-        left = matrix - factor[:, :i] @ factor[:, :i].T
-        assert np.isclose(left[pivots[i], pivots[i]], np.diag(left).max())
+    pivots, factor, count = pivoted(matrix, np.ones(40, bool), 35, tolerance)
+    assert 2 < count < 35
+    for i in range(count):
+        left = np.diag(matrix - factor[:, :i] @ factor[:, :i].T)
+        assert np.isclose(left[pivots[i]], left.max()) and left.max() > tolerance**2
     assert np.linalg.eigvalsh(matrix - factor @ factor.T).min() > -1e-12
+    assert np.diag(matrix - factor @ factor.T).max() <= tolerance**2 + 1e-12

@@ -14,6 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Key
 
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
@@ -101,7 +102,8 @@ class Explorer:
         """Measurements per run so far."""
         return int(self.data.count[0])
 
-    def keys(self):
+    @double_precision
+    def keys(self) -> Key[Array, " runs"]:
         """The keys of the current episode, one per run."""
         return episode_keys(self.seeds, self.episode)
 

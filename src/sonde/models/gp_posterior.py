@@ -6,7 +6,7 @@ For one output with unit-signal kernel k, noise-to-signal ratio lambda, and cent
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
 so a query is one kernel row and one matrix product, whatever stands behind w and F. `exact` takes all data as centres.
-`low_rank` takes `rank` of them, chosen greedily by pivoted Cholesky, and folds what the other data say about those into w and F
+`low_rank` takes a few, chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other data say about those into w and F
 (the subset-of-regressors mean with the conservative variance of the projected process: it never claims more certainty than the
 exact posterior, and the price of a query does not grow with the data).
 """
@@ -14,11 +14,14 @@ exact posterior, and the price of a query does not grow with the data).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from sonde.models.base import Belief, Posterior
 from sonde.models.kernels import KERNELS, Kernel
-from sonde.models.linalg import pivoted_cholesky, safe_cholesky, triangular_inverse
+from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
+
+SIZES = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048)
+"""A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
 
 
 class Normaliser(eqx.Module):
@@ -50,7 +53,9 @@ class Centres(eqx.Module):
 
     points: Float[Array, "m d"]
     weights: Float[Array, " m"]
-    factor: Float[Array, "m r"]
+    factor: Float[Array, "m m"]
+    used: Int[Array, ""]
+    """How many of the m centres count; the weights, rows and columns of the others are zero."""
 
 
 def exact(
@@ -62,7 +67,8 @@ def exact(
     # an empty row becomes an independent unknown of variance 1: it touches nothing else
     _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
     factor = jnp.where(both, factor, 0.0)
-    return Centres(points, factor @ (jnp.where(mask, y, 0.0) @ factor), factor)
+    weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
+    return Centres(points, weights, factor, jnp.asarray(points.shape[0]))
 
 
 def low_rank(
@@ -72,20 +78,26 @@ def low_rank(
     mask: Bool[Array, " n"],
     ratio: Float[Array, ""],
     rank: int,
+    tolerance: float,
 ) -> Centres:
-    """`rank` of the data as centres; the price is n * rank^2, so 20,000 points are no matter."""
+    """At most `rank` of the data as centres, fewer if they explain the rest to `tolerance`.
+
+    The price is n * rank^2, so 20,000 points are no matter. What stands behind the centres in use is zero.
+    """
     diagonal = kernel.diagonal(points)
-    pivots, tall, real = pivoted_cholesky(lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank)
-    centres = points[pivots]
-    identity = jnp.eye(rank, dtype=points.dtype)
-    # K at the centres is L L^T, and K(centres, data) = L tall^T: the whitened features of the data are the rows of `tall`
-    lower = jnp.where(real[:, None] & real[None, :], tall[pivots], identity)
-    strength, basis = jnp.linalg.eigh(tall.T @ tall)
-    strength = jnp.maximum(strength, 0.0)
-    whitened_weights = basis @ ((basis.T @ (tall.T @ jnp.where(mask, y, 0.0))) / (strength + ratio))
+    pivots, wide, used = pivoted_cholesky(
+        lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank, tolerance
+    )
+    real = jnp.arange(rank) < used
+    # K at the centres is L L^T, and K(centres, data) = L wide: the whitened features of the data are the columns of `wide`
+    lower = jnp.where(real[:, None] & real[None, :], wide[:, pivots].T, jnp.eye(rank, dtype=points.dtype))
+    strength, basis = jnp.linalg.eigh(wide @ wide.T)
+    # strongest first, so that the columns of centres that are not in use come last
+    strength, basis = jnp.maximum(strength[::-1], 0.0), basis[:, ::-1]
+    whitened_weights = basis @ ((basis.T @ (wide @ jnp.where(mask, y, 0.0))) / (strength + ratio))
     explained = basis * jnp.sqrt(strength / (strength + ratio))
     unwhiten = jnp.where(real[:, None], triangular_inverse(lower).T, 0.0)
-    return Centres(centres, unwhiten @ whitened_weights, unwhiten @ explained)
+    return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ explained, used)
 
 
 class GPPosterior(Posterior):
@@ -101,20 +113,28 @@ class GPPosterior(Posterior):
 
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """Mean, epistemic std and noise of the next state."""
-        kernel = KERNELS[self.kernel_name]
         z = self.inputs(jnp.concatenate([x, u]))
-
-        def one_output(centres: Centres, lengthscales):
-            point = (z / lengthscales)[None]
-            row = kernel.cross(point, centres.points)[0]
-            explained = row @ centres.factor
-            # rounding may leave a variance just below zero where the data pin the function down
-            variance = jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
-            return row @ centres.weights, variance
-
-        mean, variance = jax.vmap(one_output)(self.centres, self.lengthscales)
+        most = self.centres.points.shape[-2]
+        sizes = [size for size in SIZES if size < most] + [most]
+        needed = largest_of_all(jnp.max(self.centres.used))
+        branches = [lambda z, size=size: self._query(z, size) for size in sizes]
+        mean, variance = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), needed), branches, z)
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
+
+    def _query(self, z: Float[Array, " dz"], size: int) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """Mean and variance (of unit signal) in normalised units, from the first `size` centres."""
+        kernel = KERNELS[self.kernel_name]
+
+        def one_output(centres: Centres, lengthscales):
+            point = (z / lengthscales)[None]
+            row = kernel.cross(point, centres.points[:size])[0]
+            explained = row @ centres.factor[:size, :size]
+            # rounding may leave a variance just below zero where the data pin the function down
+            variance = jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
+            return row @ centres.weights[:size], variance
+
+        return jax.vmap(one_output)(self.centres, self.lengthscales)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 JITTERS = (0.0, *(10.0**power for power in range(-12, -1)))  # relative to the mean of the diagonal
 SMALLEST_BLOCK = 128  # below it, splitting a product costs more than it saves
-RANK_TOLERANCE = 1e-11  # a residual variance below it, relative to the largest, is rounding
+SMALLEST_RESIDUAL = 1e-12  # a residual variance below it, relative to the largest, is rounding
 
 
 def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
@@ -104,30 +104,57 @@ def pivoted_cholesky(
     diagonal: Float[Array, " n"],
     mask: Bool[Array, " n"],
     rank: int,
-) -> tuple[Int[Array, " rank"], Float[Array, "n rank"], Bool[Array, " rank"]]:
-    """Greedy low-rank factor G of a kernel matrix, K ~ G G^T, that never forms K.
+    tolerance: float,
+) -> tuple[Int[Array, " rank"], Float[Array, "rank n"], Int[Array, ""]]:
+    """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, that never forms K.
 
     Each step takes as pivot the row whose variance the earlier pivots explain least: of all data, the most informative
-    point. Returns the pivots, G (zero where a row is masked) and which pivots are real: once nothing is left to explain,
-    the remaining ones are not, and their columns of G are zero. Rows `pivots` of G are lower triangular, the Cholesky
-    factor of K at the pivots.
+    point. It ends when no row has a std above `tolerance` (relative to the largest of `diagonal`) left to explain, or at `rank`.
+    Returns the pivots, G (zero in the columns of masked rows, and in its own rows from the end on) and the number of pivots.
+    Columns `pivots` of G are upper triangular, the transposed Cholesky factor of K at the pivots.
     """
-    size = diagonal.shape[0]
     diagonal = jnp.where(mask, diagonal, 0.0)
-    floor = RANK_TOLERANCE * jnp.max(diagonal, initial=0.0)
+    floor = max(tolerance**2, SMALLEST_RESIDUAL) * jnp.max(diagonal, initial=0.0)
 
-    def body(i, carry):
-        residual, pivots, factor, real = carry
+    def unfinished(carry):
+        count, residual, _, _ = carry
+        return (count < rank) & any_of_all(jnp.max(residual) > floor)
+
+    def add(carry):
+        count, residual, pivots, factor = carry
         pivot = jnp.argmax(residual)
-        top = residual[pivot]
-        is_real = top > floor
-        new = (column(pivot) - factor @ factor[pivot]) / jnp.sqrt(jnp.where(is_real, top, 1.0))
+        real = residual[pivot] > floor  # others of the batch may still go on
+        root = jnp.sqrt(jnp.where(real, residual[pivot], 1.0))
+        new = (column(pivot) - factor[:, pivot] @ factor) / root
         # rows that are pivots already are explained exactly: what is left of them is rounding
-        new = jnp.where(mask & is_real & (residual > 0), new, 0.0)
-        new = new.at[pivot].set(jnp.where(is_real, jnp.sqrt(top), 0.0))
-        residual = jnp.maximum(residual - new * new, 0.0).at[pivot].set(0.0)
-        return residual, pivots.at[i].set(pivot), factor.at[:, i].set(new), real.at[i].set(is_real)
+        new = jnp.where((residual > 0) & real, new.at[pivot].set(root), 0.0)
+        residual = jnp.maximum(residual - new * new, 0.0).at[pivot].set(jnp.where(real, 0.0, residual[pivot]))
+        return count + 1, residual, pivots.at[count].set(pivot), factor.at[count].set(new)
 
-    start = (diagonal, jnp.zeros(rank, int), jnp.zeros((size, rank), diagonal.dtype), jnp.zeros(rank, bool))
-    _, pivots, factor, real = jax.lax.fori_loop(0, rank, body, start)
-    return pivots, factor, real
+    start = (jnp.zeros((), int), diagonal, jnp.zeros(rank, int), jnp.zeros((rank, diagonal.shape[0]), diagonal.dtype))
+    _, _, pivots, factor = jax.lax.while_loop(unfinished, add, start)
+    return pivots, factor, jnp.sum(jnp.any(factor != 0, axis=1))
+
+
+@jax.custom_batching.custom_vmap
+def any_of_all(flag: Bool[Array, ""]) -> Bool[Array, ""]:
+    """The flag itself; mapped over a batch, one flag for all of it: a loop on it does not copy its state for those that are done."""
+    return flag
+
+
+@any_of_all.def_vmap
+def _(axis_size: int, in_batched: list[bool], flag: Bool[Array, "*batch n"]) -> tuple[Bool[Array, "*batch"], bool]:
+    del axis_size, in_batched
+    return jnp.any(flag, axis=0), False
+
+
+@jax.custom_batching.custom_vmap
+def largest_of_all(number: Int[Array, ""]) -> Int[Array, ""]:
+    """The number itself; mapped over a batch, one number for all of it, so that a branch on it stays a branch."""
+    return number
+
+
+@largest_of_all.def_vmap
+def _(axis_size: int, in_batched: list[bool], number: Int[Array, "*batch n"]) -> tuple[Int[Array, "*batch"], bool]:
+    del axis_size, in_batched
+    return jnp.max(number, axis=0), False
