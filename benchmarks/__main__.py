@@ -88,7 +88,7 @@ def fitted(count: int) -> tuple[Any, Data]:
     return _fit(MODEL, params, small, jnp.asarray(500), keys), data
 
 
-def planning(count: int, repeats: int) -> dict[str, float]:
+def planning(count: int, repeats: int) -> dict[str, Any]:
     """One planning step of the preset, with `count` transitions in the data."""
     params, data = fitted(count)
     posterior = _condition(MODEL, params, data)
@@ -98,14 +98,14 @@ def planning(count: int, repeats: int) -> dict[str, float]:
     state = _start(policy, 1)
     result = measure(lambda: _act(policy, state, x, keys, step)[0], repeats)
     assert isinstance(posterior, GPPosterior)
-    rank = posterior.centres.points.shape[-2]
+    used = [int(number) for number in posterior.centres.used[0]]
     plans = sum(SOLVER.sample_counts()) + SOLVER.kept_elites * SOLVER.iterations
     transitions = plans * SOLVER.horizon * problem.simulated_particles
-    # per output: squared distances (inputs + 2 columns), the factor, the weights
-    flops = transitions * 3 * 2 * rank * (6 + posterior.centres.factor.shape[-1] + 1)
+    # per output: squared distances (4 inputs and 2 columns), the factor, the weights
+    flops = transitions * sum(2 * number * (6 + number + 1) for number in used)
     return {
         "points": count,
-        "inducing_points": rank,
+        "inducing_points": used,
         "imagined_transitions": transitions,
         **result,
         "transitions_per_second": transitions / result["seconds"],

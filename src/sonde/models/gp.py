@@ -39,16 +39,17 @@ class GaussianProcess(Model):
     """Covariance function."""
     hyperparameters: Literal["learned", "fixed"] = "learned"
     """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
-    hold throughout, in state units and without normalisation; then uncertainty can only shrink (the setting of the theory)."""
+    hold throughout, in state units and without normalisation; the uncertainty of the exact posterior (rank 0) can then only
+    shrink, which is the setting of the theory."""
     lengthscale: float = 1.0
     """Initial (or fixed) length-scale of every input."""
     signal_std: float = 1.0
     """Initial (or fixed) std of the functions."""
-    noise_std: float = 0.01
+    noise_std: float = 0.02
     """Initial (or fixed) std of the measurement noise."""
-    noise_floor: float = 0.002
-    """Smallest noise std that a fit may reach. On a deterministic system the noise would otherwise go to 0, and the
-    information gain, which divides by it, would lose its meaning."""
+    noise_floor: float = 0.01
+    """Smallest noise std that a fit may reach, in units of the targets' spread. On a deterministic system the noise would
+    otherwise go to 0, and the information gain, which divides by it, would lose its meaning."""
     prior_std: float = 0.3
     """Std of the Gaussian prior on the logarithm of each length-scale and of the signal std, centred at the initial value."""
     learning_rate: float = 0.1
@@ -58,10 +59,10 @@ class GaussianProcess(Model):
     fit_points: int = 1000
     """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
     uses all data."""
-    tolerance: float = 1e-5
-    """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until no
-    datum has a larger std left to explain, in units of the signal std. Stds are then within about 5e-4 of the exact ones."""
-    rank: int = 512
+    tolerance: float = 0.005
+    """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until what
+    they leave to explain of any datum is this fraction of the noise std. Stds are then within 5e-4 signal stds of the exact."""
+    rank: int = 1024
     """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
 
     def __post_init__(self):

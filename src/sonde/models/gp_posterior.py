@@ -6,10 +6,12 @@ For one output with unit-signal kernel k, noise-to-signal ratio lambda, and cent
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
 so a query is one kernel row and one matrix product, whatever stands behind w and F. `exact` takes all data as centres.
-`low_rank` takes a few, chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other data say about those into w and F
-(the subset-of-regressors mean with the conservative variance of the projected process: it never claims more certainty than the
-exact posterior, and the price of a query does not grow with the data).
+`low_rank` takes a few, chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other
+data say about those into w and F (the mean of the subset of regressors with the variance of the projected process). How many it
+takes depends on how smooth the function is, hardly on how many data there are, and so does the price of a query.
 """
+
+import functools
 
 import equinox as eqx
 import jax
@@ -20,7 +22,7 @@ from sonde.models.base import Belief, Posterior
 from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 
-SIZES = (32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 1280, 1536, 1792, 2048)
+SIZES = (64, 128, 192, 256, 320, 384, 448, 512, 640, 768, 896, 1024)
 """A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
 
 
@@ -80,13 +82,13 @@ def low_rank(
     rank: int,
     tolerance: float,
 ) -> Centres:
-    """At most `rank` of the data as centres, fewer if they explain the rest to `tolerance`.
+    """At most `rank` of the data as centres, fewer if what they leave to explain is `tolerance` times the noise std or less.
 
     The price is n * rank^2, so 20,000 points are no matter. What stands behind the centres in use is zero.
     """
     diagonal = kernel.diagonal(points)
     pivots, wide, used = pivoted_cholesky(
-        lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank, tolerance
+        lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank, tolerance * jnp.sqrt(ratio)
     )
     real = jnp.arange(rank) < used
     # K at the centres is L L^T, and K(centres, data) = L wide: the whitened features of the data are the columns of `wide`
@@ -114,27 +116,27 @@ class GPPosterior(Posterior):
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
-        most = self.centres.points.shape[-2]
-        sizes = [size for size in SIZES if size < most] + [most]
-        needed = largest_of_all(jnp.max(self.centres.used))
-        branches = [lambda z, size=size: self._query(z, size) for size in sizes]
-        mean, variance = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), needed), branches, z)
+        used = largest_of_all(self.centres.used)
+        answers = [self._query(z, output, used[output]) for output in range(x.shape[0])]
+        mean, variance = (jnp.stack(parts) for parts in zip(*answers, strict=True))
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
-    def _query(self, z: Float[Array, " dz"], size: int) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """Mean and variance (of unit signal) in normalised units, from the first `size` centres."""
-        kernel = KERNELS[self.kernel_name]
+    def _query(self, z: Float[Array, " dz"], output: int, used: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean and variance (of unit signal) of one output, in normalised units, from no more centres than are in use."""
+        kernel, centres = KERNELS[self.kernel_name], jax.tree.map(lambda leaf: leaf[output], self.centres)
 
-        def one_output(centres: Centres, lengthscales):
-            point = (z / lengthscales)[None]
+        def from_first(size: int, point: Float[Array, "1 dz"]):
             row = kernel.cross(point, centres.points[:size])[0]
             explained = row @ centres.factor[:size, :size]
             # rounding may leave a variance just below zero where the data pin the function down
             variance = jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
             return row @ centres.weights[:size], variance
 
-        return jax.vmap(one_output)(self.centres, self.lengthscales)
+        most = centres.points.shape[0]
+        sizes = [size for size in SIZES if size < most] + [most]
+        branches = [functools.partial(from_first, size) for size in sizes]
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, (z / self.lengthscales[output])[None])

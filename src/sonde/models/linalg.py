@@ -15,7 +15,7 @@ def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
     """The diagonal of the lower Cholesky factor L, and U = L^-T, so that matrix^-1 = U U^T: all that anyone needs of it.
 
     A matrix that is not positive definite gets ten times more jitter until it is. Filled with NaN where even the largest
-    jitter does not help, which only a matrix with non-finite entries brings about.
+    jitter does not help: a matrix with non-finite entries, or far from positive.
     """
     scale = jnp.mean(jnp.diagonal(matrix))
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
@@ -50,17 +50,23 @@ def _cholesky_by_halves(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"]
 
 
 def triangular_inverse(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Inverse of a lower triangular matrix, row by row.
+    """Inverse of a lower triangular matrix: by halves, and row by row for the small blocks.
 
-    Meant for the small blocks to which larger problems are reduced. (A library's triangular solve would do as well, but two
-    batched ones that do not depend on each other can wait for each other forever on few cores; seen with jaxlib 0.10.)
+    (A library's triangular solve would do as well, but two batched ones that do not depend on each other can wait for each
+    other forever on few cores; seen with jaxlib 0.10.)
     """
-    identity = jnp.eye(lower.shape[0], dtype=lower.dtype)
+    size = lower.shape[0]
+    if size > SMALLEST_BLOCK:
+        half = size // 2
+        first, last = triangular_inverse(lower[:half, :half]), triangular_inverse(lower[half:, half:])
+        corner = -last @ (lower[half:, :half] @ first)
+        return jnp.block([[first, jnp.zeros((half, size - half), lower.dtype)], [corner, last]])
+    identity = jnp.eye(size, dtype=lower.dtype)
 
     def row(i, inverse):  # rows from i on are still zero
         return inverse.at[i].set((identity[i] - lower[i] @ inverse) / lower[i, i])
 
-    return jax.lax.fori_loop(0, lower.shape[0], row, jnp.zeros_like(lower))
+    return jax.lax.fori_loop(0, size, row, jnp.zeros_like(lower))
 
 
 def _folded_square(upper: Float[Array, "n n"]) -> Float[Array, "n n"]:
@@ -104,17 +110,18 @@ def pivoted_cholesky(
     diagonal: Float[Array, " n"],
     mask: Bool[Array, " n"],
     rank: int,
-    tolerance: float,
+    tolerance: Float[Array, ""] | float,
 ) -> tuple[Int[Array, " rank"], Float[Array, "rank n"], Int[Array, ""]]:
     """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, that never forms K.
 
     Each step takes as pivot the row whose variance the earlier pivots explain least: of all data, the most informative
-    point. It ends when no row has a std above `tolerance` (relative to the largest of `diagonal`) left to explain, or at `rank`.
+    point. It ends when no row has a std above `tolerance` left to explain (relative to the largest of `diagonal`), or at
+    `rank`.
     Returns the pivots, G (zero in the columns of masked rows, and in its own rows from the end on) and the number of pivots.
     Columns `pivots` of G are upper triangular, the transposed Cholesky factor of K at the pivots.
     """
     diagonal = jnp.where(mask, diagonal, 0.0)
-    floor = max(tolerance**2, SMALLEST_RESIDUAL) * jnp.max(diagonal, initial=0.0)
+    floor = jnp.maximum(tolerance**2, SMALLEST_RESIDUAL) * jnp.max(diagonal, initial=0.0)
 
     def unfinished(carry):
         count, residual, _, _ = carry
@@ -138,7 +145,7 @@ def pivoted_cholesky(
 
 @jax.custom_batching.custom_vmap
 def any_of_all(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag itself; mapped over a batch, one flag for all of it: a loop on it does not copy its state for those that are done."""
+    """The flag itself; mapped over a batch, one flag for all: a loop on it need not copy its state for those that are done."""
     return flag
 
 
@@ -149,7 +156,7 @@ def _(axis_size: int, in_batched: list[bool], flag: Bool[Array, "*batch n"]) -> 
 
 
 @jax.custom_batching.custom_vmap
-def largest_of_all(number: Int[Array, ""]) -> Int[Array, ""]:
+def largest_of_all(number: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
     """The number itself; mapped over a batch, one number for all of it, so that a branch on it stays a branch."""
     return number
 
