@@ -191,4 +191,5 @@ def main() -> None:
     print(json.dumps({"machine": facts, "gemm_gflop_per_second": rate, **results}, indent=2))
 
 
-main()
+if __name__ == "__main__":
+    main()

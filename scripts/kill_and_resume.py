@@ -73,7 +73,10 @@ def main() -> int:
             f"trial {trial:2d}: {state if killed else 'ended before it was killed'}: {'same' if same else 'DIFFERENT'}",
             flush=True,
         )
-    shutil.rmtree(base)
+    if different:
+        print(f"kept for inspection: {base}")
+    else:
+        shutil.rmtree(base)
     print(f"{arguments.kills - different} of {arguments.kills} bit-identical")
     return different
 

@@ -101,6 +101,12 @@ def test_bad_input_is_refused(args, message, monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_impossible_folder_is_refused(monkeypatch, capsys, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    assert call(monkeypatch, "explore", "pendulum-gp-lite", "--out", str(tmp_path / "file" / "run")) == 2
+    assert "sonde: error" in capsys.readouterr().err
+
+
 def test_bad_input_about_a_run_touches_nothing(finished, monkeypatch, capsys):
     before = everything(finished)
     for args, message in [

@@ -108,6 +108,20 @@ def test_a_policy_refuses_states_that_cannot_be():
         policy(np.asarray([np.nan, 0.0, 0.0]))
 
 
+def test_believe_speaks_numpy():
+    it, x, u = explorer(), np.asarray([0.6, 0.8, 3.0]), np.asarray([0.3])
+    belief = it.believe(x, u)
+    # before any data: no change expected, the model's own signal and noise std in state units
+    np.testing.assert_allclose(belief.mean, x)
+    np.testing.assert_allclose(belief.epistemic_std, 1.0)
+    np.testing.assert_allclose(belief.aleatoric_std, it.model.noise_std)
+    assert isinstance(belief.mean, np.ndarray) and belief.mean.dtype == np.float64
+    two = explorer(seeds=2).believe(np.stack([x, x]), np.stack([u, u]))
+    np.testing.assert_allclose(two.mean, [x, x])
+    with pytest.raises(SondeError, match=r"expected states \[1, 3\] and actions \[1, 1\], got \[1, 3\] and \[1, 2\]"):
+        it.believe(x, np.zeros(2))
+
+
 def good_trajectory(steps=12):
     rng = np.random.default_rng(0)
     return {

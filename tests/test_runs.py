@@ -133,6 +133,21 @@ def test_a_foreign_checkpoint_is_refused(copy):
 def test_two_processes_cannot_write_one_run(copy):
     with copy.locked(), pytest.raises(SondeError, match="in use by another process"):
         run(RunStore.open(copy.folder), quiet)
+    before = contents(copy.folder)
+    with copy.locked(), pytest.raises(SondeError, match="in use by another process"):
+        RunStore.create(copy.folder, TINY, overwrite=True)
+    assert contents(copy.folder) == before
+
+
+def test_foreign_files_beside_checkpoints_do_no_harm(copy):
+    (copy.folder / "checkpoints" / "0003.bak.json").write_text("mine")
+    assert copy.checkpoints() == [2, 3]
+
+
+def test_a_run_that_lacks_a_folder_is_refused(copy):
+    shutil.rmtree(copy.folder / "checkpoints")
+    with pytest.raises(SondeError, match="it lacks checkpoints"):
+        RunStore.open(copy.folder)
 
 
 def test_a_folder_is_never_overwritten_unasked(finished, copy, tmp_path):
@@ -165,6 +180,9 @@ def test_configs_survive_json(name):
         (lambda c: c.update(method="magic"), "unknown method 'magic'"),
         (lambda c: c.update(model=3), "model: expected an object with a 'kind'"),
         (lambda c: c["model"].update(kind="oracle"), "unknown kind of"),
+        (lambda c: c["model"].update(kind=[]), "unknown kind of"),
+        (lambda c: c.update(beta=float("inf")), "beta must be 0 or above and finite"),
+        (lambda c: c.update(first_seed=2**70), "first_seed must lie in"),
         (lambda c: c["model"].update(kernel="cubic"), "kernel: expected 'rbf' or"),
         (lambda c: c["solver"].update(samples=2.5), "samples: expected int, got 2.5"),
         (lambda c: c.update(capacity=3), "capacity 3 is too small: 3 episodes of 12 steps need 36"),

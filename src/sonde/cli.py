@@ -236,7 +236,9 @@ def main() -> None:
         one_of("command", args[0], COMMANDS)
         _remember_compilations()
         COMMANDS[args[0]](args[1:])
-    except SondeError as error:
+    except BrokenPipeError:  # the reader of our output has left
+        sys.stderr.close()
+    except (SondeError, OSError) as error:
         print(f"sonde: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
 

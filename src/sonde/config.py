@@ -68,12 +68,12 @@ class RunConfig:
             seeds=self.seeds,
             particles=self.particles,
         )
-        if self.first_seed < 0:
-            raise SondeError(f"config: first_seed must be 0 or above, got {self.first_seed}")
+        if not 0 <= self.first_seed < 2**31:
+            raise SondeError(f"config: first_seed must lie in [0, 2^31), got {self.first_seed}")
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
-        if not self.beta >= 0:
-            raise SondeError(f"config: beta must be 0 or above, got {self.beta}")
+        if not 0 <= self.beta < float("inf"):
+            raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         method_named(self.method, self.task)
         if self.task is not None:
             one_of("task", self.task, self.world.tasks)
@@ -143,7 +143,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if hint in TABLES:
         if not isinstance(value, dict) or "kind" not in value:
             raise SondeError(f"{where}: expected an object with a 'kind', got {value!r}")
-        one_of(f"kind of {where}", value["kind"], TABLES[hint])
+        one_of(f"kind of {where}", str(value["kind"]), TABLES[hint])
         return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
     options = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Literal:

@@ -15,7 +15,7 @@ def one_of(what: str, name: str, names) -> None:
 
 
 def positive(owner: str, **values: float | int) -> None:
-    """Refuse values that are not above zero (NaN is not)."""
+    """Refuse values that are not above zero and finite (NaN is neither)."""
     for name, value in values.items():
-        if not value > 0:
+        if not 0 < value < float("inf"):
             raise SondeError(f"{owner}: {name} must be above 0, got {value}")

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from sonde.data import Trajectory
 from sonde.errors import one_of
 from sonde.imagination import Mean
 from sonde.models.base import Belief, Posterior
@@ -14,7 +15,7 @@ from sonde.objectives import TaskReward
 from sonde.policies import PlanningPolicy, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.rollout import Steps, episode
+from sonde.rollout import episode
 from sonde.solvers.base import ControlProblem, Solver
 from sonde.worlds import World
 
@@ -32,17 +33,18 @@ class TrueDynamics(Posterior):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One episode of a task per run: the return [S] and every step."""
+    """One episode of a task per run: the return [S] and what happened [S, T, ...]."""
 
     returns: np.ndarray
-    steps: Steps
+    trajectory: Trajectory
 
 
 @eqx.filter_jit
-def _play(world: World, policy: Policy, task: str, horizon: int, keys: Array) -> tuple[Array, Steps]:
-    steps = episode(world, policy, horizon, keys)
-    rewards = jax.vmap(jax.vmap(world.tasks[task]))(steps.states, steps.actions, steps.next_states)
-    return rewards.sum(axis=1), steps
+def _play(world: World, policy: Policy, task: str, horizon: int, keys: Array) -> tuple[Array, tuple[Array, Array, Array]]:
+    # the planner's note on information is left out, and so is, by the compiler, all work for it
+    states, actions, next_states, _ = episode(world, policy, horizon, keys)
+    rewards = jax.vmap(jax.vmap(world.tasks[task]))(states, actions, next_states)
+    return rewards.sum(axis=1), (states, actions, next_states)
 
 
 @double_precision
@@ -60,8 +62,8 @@ def evaluate(
         objective = TaskReward(world.tasks[task])
         problem = ControlProblem(posterior, Mean(), objective, world.state_dim, world.action_dim, 1)
         policy = PlanningPolicy(problem, solver)
-    returns, steps = _play(world, policy, task, horizon, for_purpose(keys, f"evaluate/{task}"))
-    return Evaluation(np.asarray(returns), jax.tree.map(np.asarray, steps))
+    returns, arrays = _play(world, policy, task, horizon, for_purpose(keys, f"evaluate/{task}"))
+    return Evaluation(np.asarray(returns), Trajectory(*map(np.asarray, arrays)))
 
 
 def normalised_score(returns: np.ndarray, random: np.ndarray, oracle: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Key
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
 from sonde.methods import method_named
-from sonde.models.base import Model, Posterior
+from sonde.models.base import Belief, Model, Posterior
 from sonde.objectives import RewardFunction
 from sonde.policies import Controller, PlanningPolicy, RandomPolicy
 from sonde.precision import double_precision
@@ -45,6 +45,11 @@ def _fit(model: Model, params: Any, data: Data, filled, keys):
 @eqx.filter_jit
 def _condition(model: Model, params: Any, data: Data) -> Posterior:
     return jax.vmap(model.condition)(params, data)
+
+
+@eqx.filter_jit
+def _believe(posterior: Posterior, x, u) -> Belief:
+    return jax.vmap(lambda p, x, u: p.believe(x, u))(posterior, x, u)
 
 
 class Explorer:
@@ -118,6 +123,20 @@ class Explorer:
             )
             policy = PlanningPolicy(problem, self.solver)
         return Controller(policy, self.keys(), self.state_dim)
+
+    @double_precision
+    def believe(self, x: np.ndarray, u: np.ndarray) -> Belief:
+        """What is believed of the next state: for states [S, dx] (or [dx] with a single run) and actions, as numpy arrays."""
+        x, u = np.asarray(x, dtype=np.float64), np.asarray(u, dtype=np.float64)
+        single = x.ndim == 1 and self.runs == 1
+        x, u = (x[None], u[None]) if single else (x, u)
+        if x.shape != (self.runs, self.state_dim) or u.shape != (self.runs, self.action_dim):
+            raise SondeError(
+                f"explorer: expected states [{self.runs}, {self.state_dim}] and actions [{self.runs}, {self.action_dim}], "
+                f"got {list(x.shape)} and {list(u.shape)}"
+            )
+        belief = _believe(self.posterior, jnp.asarray(x), jnp.asarray(u))
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[0] if single else np.asarray(leaf), belief)
 
     @double_precision
     def tell(self, trajectory: Trajectory) -> None:

@@ -41,7 +41,7 @@ def method_named(name: str, task: str | None) -> Method:
     one_of("method", name, METHODS)
     method = METHODS[name]
     if method.needs_task and task is None:
-        raise SondeError(f"method {name!r} explores for one task: name it with --task")
+        raise SondeError(f"method {name!r} explores for one task: name it with --task (in Python: reward=)")
     if task is not None and not method.needs_task:
         raise SondeError(f"method {name!r} explores without any task, but task {task!r} was given: leave it out")
     return method

@@ -25,7 +25,7 @@ reachable set, with this noise std. It is the same for all methods."""
 
 
 class ReachableSet(eqx.Module):
-    """States, actions and true next states [N, ...], and the points of the narrow box."""
+    """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box."""
 
     states: Float[Array, "N dx"]
     actions: Float[Array, "N du"]
@@ -39,7 +39,8 @@ class ReachableSet(eqx.Module):
 def reachable_set(world: World) -> ReachableSet:
     """The world's own, with the truth."""
     (states, actions), box = world.reachable(), world.narrow_box()
-    next_states = jax.jit(jax.vmap(world.dynamics))(states, actions)
+    keys = jax.random.split(jax.random.key(0), len(states))
+    next_states = jax.jit(jax.vmap(world.step))(states, actions, keys)
     return ReachableSet(*(jnp.asarray(array) for array in (states, actions, next_states, *box)))
 
 
@@ -75,8 +76,11 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
 @eqx.filter_jit
 def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
     def one_run(posterior: Posterior, data: Data) -> dict[str, Array]:
-        belief = believe_many(posterior, points.states, points.actions)
-        box = believe_many(posterior, points.box_states, points.box_actions)
+        # one call for both sets, which compiles in half the time of two
+        states = jnp.concatenate([points.states, points.box_states])
+        both = believe_many(posterior, states, jnp.concatenate([points.actions, points.box_actions]))
+        count = points.states.shape[0]
+        belief, box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
         error = points.next_states - belief.mean
         variance = belief.epistemic_std**2 + belief.aleatoric_std**2
         uncertainty = jnp.linalg.norm(belief.epistemic_std, axis=-1)

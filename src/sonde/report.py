@@ -14,6 +14,7 @@ from sonde.explorer import Explorer
 from sonde.models.base import Posterior
 from sonde.precision import double_precision
 from sonde.runs.store import RunStore
+from sonde.worlds.pendulum import TIME_STEP
 
 
 @double_precision
@@ -65,10 +66,10 @@ def demo_opening(config: RunConfig, console: Console) -> None:
     """Say what is about to happen."""
     console.print(
         "\nA pendulum hangs down. Sonde does not know its equations; it may push it for "
-        f"{config.episodes} x {config.horizon} steps of 0.05 s,\n"
+        f"{config.episodes} x {config.horizon} steps of {TIME_STEP} s,\n"
         "and chooses each push so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
         "After each episode we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
-        "information: what the episode's measurements were worth, in nats.\n"
+        "information: what the episode's measurements could tell at most, in nats.\n"
         "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that episodes compare).\n"
         "model error: rms error of the predicted next state, anywhere in reach.\n"
         "swing-up, keep-down: return of the task planned on the learned model (0 is perfect, higher is better).\n",
@@ -85,8 +86,8 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
     score = float(normalised_score(*(np.asarray([returns[name]]) for name in ("learned", "random", "oracle")))[0])
     steps = explorer.transitions
     console.print(
-        f"\nWhat was learned: from {steps} measurements ({steps * 0.05:.0f} s of pendulum time) the model predicts the next "
-        f"state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first episode: "
+        f"\nWhat was learned: from {steps} measurements ({steps * TIME_STEP:.0f} s of pendulum time) the model predicts "
+        f"the next state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first episode: "
         f"{first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic_common']:.3f} to "
         f"{last['max_epistemic_common']:.3f}.\n"
         f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "

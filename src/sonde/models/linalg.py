@@ -150,9 +150,9 @@ def any_of_all(flag: Bool[Array, ""]) -> Bool[Array, ""]:
 
 
 @any_of_all.def_vmap
-def _(axis_size: int, in_batched: list[bool], flag: Bool[Array, "*batch n"]) -> tuple[Bool[Array, "*batch"], bool]:
+def _(axis_size: int, in_batched: list[bool], flag: Bool[Array, "n *batch"]) -> tuple[Bool[Array, "*batch"], bool]:
     del axis_size, in_batched
-    return jnp.any(flag, axis=0), False
+    return any_of_all(jnp.any(flag, axis=0)), False  # there may be batches of batches
 
 
 @jax.custom_batching.custom_vmap
@@ -162,6 +162,6 @@ def largest_of_all(number: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
 
 
 @largest_of_all.def_vmap
-def _(axis_size: int, in_batched: list[bool], number: Int[Array, "*batch n"]) -> tuple[Int[Array, "*batch"], bool]:
+def _(axis_size: int, in_batched: list[bool], number: Int[Array, "n *batch"]) -> tuple[Int[Array, "*batch"], bool]:
     del axis_size, in_batched
-    return jnp.max(number, axis=0), False
+    return largest_of_all(jnp.max(number, axis=0)), False

@@ -33,6 +33,7 @@ from sonde.runs.files import checksum, sync_folder, write_atomically
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
+FOLDERS = ("data", "checkpoints", "figures")
 
 
 class RunStore:
@@ -56,12 +57,17 @@ class RunStore:
         # made under another name, so that a folder never exists without its config
         draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         draft.chmod(0o755)
-        for name in ("data", "checkpoints", "figures"):
+        for name in FOLDERS:
             (draft / name).mkdir()
         write_atomically(draft / "config.json", to_json(config).encode())
-        if folder.exists():
-            shutil.rmtree(folder)
-        draft.rename(folder)
+        if not folder.exists():
+            draft.rename(folder)
+        else:
+            with _locked(folder):
+                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+                folder.rename(old / "run")
+                draft.rename(folder)
+            shutil.rmtree(old)
         sync_folder(folder.parent)
         return cls(folder, config)
 
@@ -75,17 +81,15 @@ class RunStore:
             raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json") from None
         except UnicodeDecodeError:
             raise SondeError(f"{path} is not text; restore it from a copy") from None
-        return cls(folder.absolute(), from_json(text, str(path)))
+        store = cls(folder.absolute(), from_json(text, str(path)))
+        missing = [name for name in FOLDERS if not (folder / name).is_dir()]
+        if missing:
+            raise SondeError(f"{folder} is not whole: it lacks {', '.join(missing)}; restore from a copy")
+        return store
 
-    @contextlib.contextmanager
-    def locked(self) -> Generator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[None]:
         """Hold the run, so that no other process writes to it; the lock ends with the process, however it ends."""
-        with open(self.folder / ".lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise SondeError(f"{self.folder} is in use by another process; wait for it or stop it") from None
-            yield
+        return _locked(self.folder)
 
     # Measurements
 
@@ -109,7 +113,8 @@ class RunStore:
 
     def checkpoints(self) -> list[int]:
         """Episodes after which a checkpoint exists, oldest first."""
-        return sorted(int(path.stem) for path in (self.folder / "checkpoints").glob("[0-9]*.json"))
+        notes = (self.folder / "checkpoints").glob("*.json")
+        return sorted(int(path.stem) for path in notes if path.stem.isdigit())
 
     def save_checkpoint(self, episode: int, params: Any) -> None:
         """What was learned after `episode`; older checkpoints but one go."""
@@ -161,7 +166,10 @@ class RunStore:
             raise SondeError(f"{name} is foreign: it was made under another config.json")
         if facts.get("arrays") != checksum(content):
             raise SondeError(f"{name} is damaged: {path} does not have the checksum that was noted")
-        for number, expected in enumerate(facts.get("data", []), start=1):
+        checksums = facts.get("data")
+        if not isinstance(checksums, list) or len(checksums) != episode:
+            raise SondeError(f"{name} is foreign: {note} does not list the data of {episode} episodes")
+        for number, expected in enumerate(checksums, start=1):
             data = self._data_path(number)
             if not data.exists() or checksum(data.read_bytes()) != expected:
                 raise SondeError(f"{name} cannot be used: {data} is missing or damaged")
@@ -191,25 +199,38 @@ class RunStore:
         if not self.metrics_path.exists():
             return []
         rows = []
-        lines = self.metrics_path.read_text().splitlines()
+        text = self.metrics_path.read_bytes().decode(errors="replace")
+        lines = text.splitlines()
         for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
                 rows.append({**row, "seed": int(row["seed"]), "episode": int(row["episode"])})
             except (TypeError, KeyError, ValueError):
-                if number < len(lines):
+                torn = number == len(lines) and not text.endswith("\n")
+                if not torn:
                     raise SondeError(f"{self.metrics_path}, line {number} is not a line of metrics; remove it") from None
         return rows
 
     def forget_after(self, episode: int) -> None:
         """Drop what an interruption, or a person who goes back, left of later episodes."""
-        if self.metrics_path.exists():
-            rows = [row for row in self.load_metrics() if row["episode"] <= episode]
-            write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        # checkpoints first: a run never goes on from one whose metrics are gone
         for later in self.checkpoints():
             if later > episode:
                 for path in self._checkpoint_paths(later):
                     path.unlink(missing_ok=True)
+        sync_folder(self.folder / "checkpoints")
+        rows = [row for row in self.load_metrics() if row["episode"] <= episode]
+        write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Generator[None]:
+    with open(folder / ".lock", "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SondeError(f"{folder} is in use by another process; wait for it or stop it") from None
+        yield
 
 
 def _contiguous(arrays: dict[str, Any]) -> dict[str, np.ndarray]:

@@ -67,8 +67,8 @@ class ICEM(Solver):
             raise SondeError(f"solver: keep_fraction must lie in [0, 1], got {self.keep_fraction}")
         if not 0 <= self.momentum < 1:
             raise SondeError(f"solver: momentum must lie in [0, 1), got {self.momentum}")
-        if not self.decay >= 1:
-            raise SondeError(f"solver: decay must be 1 (none) or above, got {self.decay}")
+        if not 1 <= self.decay <= 100:
+            raise SondeError(f"solver: decay must lie in [1 (none), 100], got {self.decay}")
         if not self.exponent >= 0:
             raise SondeError(f"solver: exponent must be 0 (white) or above, got {self.exponent}")
 
@@ -83,9 +83,9 @@ class ICEM(Solver):
         return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
 
     def start(self, problem: ControlProblem) -> ICEMState:
-        """Nothing planned: the mean is to do nothing, and so are the plans kept from before."""
+        """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN is never chosen)."""
         mean = jnp.zeros((self.horizon, problem.control_dim))
-        return ICEMState(mean, jnp.zeros((self.kept_elites, *mean.shape)))
+        return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan))
 
     def plan(
         self, problem: ControlProblem, state: ICEMState, x: Float[Array, " dx"], key: Key[Array, ""]
