@@ -102,7 +102,10 @@ class ICEM(Solver):
             drawn = drawn.at[0].set(jnp.where(i == self.iterations - 1, mean, drawn[0]))
             plans = jnp.concatenate([drawn, kept])
             values = worth(problem.rewards(x, plans, chance_key), axis=-1)
-            top_values, top = jax.lax.top_k(jnp.where(jnp.isfinite(values), values, -jnp.inf), self.elites)
+            # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
+            # double, which depend on how many runs are in lockstep, decide nothing
+            ranks = jnp.where(jnp.isfinite(values), values, -jnp.inf).astype(jnp.float32)
+            top_values, top = jax.lax.top_k(ranks, self.elites)
             elite = plans[top]
             better = top_values[0] > best_value
             best, best_value = jnp.where(better, elite[0], best), jnp.where(better, top_values[0], best_value)
@@ -110,7 +113,8 @@ class ICEM(Solver):
             std = self.momentum * std + (1 - self.momentum) * jnp.std(elite, axis=0)
             return (mean, std, elite[: self.kept_elites], best, best_value), None
 
-        carry = (state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, -jnp.inf)
+        worst = jnp.asarray(-jnp.inf, jnp.float32)
+        carry = (state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, worst)
         # one scan per sample count, so that a constant count compiles a single iteration
         counts = self.sample_counts()
         for samples in sorted(set(counts), reverse=True):
