@@ -22,7 +22,7 @@ from sonde.models.base import Belief, Posterior
 from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 
-SIZES = (64, 128, 192, 256, 384, 512, 768)
+SIZES = (64, 128, 192, 256, 384, 512, 640, 768)
 """A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
 
 
