@@ -240,9 +240,9 @@ def test_plane_of_the_pendulum_goes_there_and_back():
         np.testing.assert_allclose(plane.to_state(np.array(at), np.array(0.0)), start, atol=1e-7)
 
 
-def test_pyplot_is_left_alone(tmp_path):
-    if "matplotlib.pyplot" in sys.modules:
-        pytest.skip("another test has imported pyplot")
+def test_pyplot_is_left_alone(tmp_path, monkeypatch):
+    # whoever imported it before: drawing must not import it again
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
     before = [matplotlib.rcParams[name] for name in figures.STYLE]
     draw_curves([fake_run(tmp_path / "run")], tmp_path / "curves.png")
     assert "matplotlib.pyplot" not in sys.modules
