@@ -85,13 +85,13 @@ def fitted(count: int) -> tuple[Any, Data]:
     keys = jax.random.split(jax.random.key(0), 1)
     params = one_run(MODEL.init(3, 1, keys[0]))
     small = one_run(pendulum_data(500))
-    return _fit(MODEL, params, small, jnp.asarray(500), keys), data
+    return _fit(MODEL, params, small, jnp.asarray(500), keys, 0.0), data
 
 
 def planning(count: int, repeats: int) -> dict[str, Any]:
     """One planning step of the preset, with `count` transitions in the data."""
     params, data = fitted(count)
-    posterior = _condition(MODEL, params, data)
+    posterior = _condition(MODEL, params, data, False, 0.0)
     problem = ControlProblem(posterior, Optimistic(CONFIG.beta), InformationGain(), 3, 1, CONFIG.particles)
     policy = PlanningPolicy(problem, SOLVER)
     keys, x, step = jax.random.split(jax.random.key(1), 1), jnp.asarray([[-1.0, 0.0, 0.0]]), jnp.asarray(0)
@@ -118,14 +118,14 @@ def fitting(count: int, repeats: int) -> dict[str, float]:
     data, keys = one_run(pendulum_data(count)), jax.random.split(jax.random.key(0), 1)
     params = one_run(MODEL.init(3, 1, keys[0]))
     model = replace(MODEL, fit_points=count)
-    result = measure(lambda: _fit(model, params, data, jnp.asarray(count), keys), repeats)
+    result = measure(lambda: _fit(model, params, data, jnp.asarray(count), keys, 0.0), repeats)
     return {"points": count, "steps": model.steps, "outputs": 3, **result}
 
 
 def conditioning(count: int, repeats: int) -> dict[str, float]:
     """Factorising the posterior, once per episode."""
     params, data = fitted(count)
-    return {"points": count, **measure(lambda: _condition(MODEL, params, data), repeats)}
+    return {"points": count, **measure(lambda: _condition(MODEL, params, data, False, 0.0), repeats)}
 
 
 def lockstep(seeds: int, episodes: int) -> dict[str, float]:

@@ -238,8 +238,8 @@ class LeastSquares(Model):
 class Timid(Imagination):
     """Believes that half of the motion happens."""
 
-    def centre(self, belief, extra, draw):
-        return 0.5 * belief.mean
+    def settle(self, belief, extra, chance):
+        return 0.5 * belief.mean, belief.aleatoric_std
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import pytest
 from scipy.stats import norm
 
 from sonde import Belief, GaussianProcess, Posterior
+from sonde.calibration import LEVELS, calibration_error, coverage
 from sonde.data import Data
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
-from sonde.metrics import LEVELS, calibration_error, realised_information_gain
+from sonde.metrics import realised_information_gain
 from sonde.models.gp import GPParams
 from sonde.objectives import Imagined, InformationGain, TaskReward, UncertaintySum, information_gain
 from sonde.solvers import ControlProblem
@@ -210,7 +211,7 @@ def calibration_when(claimed: float) -> float:
     mean, std = rng.normal(size=(20_000, 2)), rng.uniform(0.1, 3, (20_000, 2))
     truth = mean + std * rng.normal(size=mean.shape)
     belief = belief_of(claimed * std / np.sqrt(2), claimed * std / np.sqrt(2), mean)
-    return float(calibration_error(belief, jnp.asarray(truth)))
+    return float(calibration_error(coverage(belief, jnp.asarray(truth), jnp.ones(len(truth), bool))))
 
 
 def test_calibrated_beliefs_have_no_calibration_error(x64):

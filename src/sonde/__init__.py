@@ -6,7 +6,7 @@ from sonde.errors import SondeError
 from sonde.evaluate import TrueDynamics, evaluate, normalised_score
 from sonde.explorer import Explorer
 from sonde.methods import METHODS
-from sonde.models import Belief, GaussianProcess, Model, Posterior
+from sonde.models import Belief, GaussianProcess, Model, Posterior, ProbabilisticEnsemble
 from sonde.policies import Controller
 from sonde.presets import PRESETS, preset
 from sonde.rollout import rollout
@@ -27,6 +27,7 @@ __all__ = [
     "Model",
     "Pendulum",
     "Posterior",
+    "ProbabilisticEnsemble",
     "RunConfig",
     "Solver",
     "SondeError",

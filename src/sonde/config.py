@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sonde.calibration import check_calibration
 from sonde.errors import SondeError, one_of, positive
 from sonde.methods import method_named
 from sonde.models import MODELS
@@ -49,6 +50,10 @@ class RunConfig:
     """Particles per imagined plan; only one is simulated where all would agree."""
     imagine_noise: bool = False
     """Let the planner imagine the system's noise; of no use on a deterministic system."""
+    holdout: float = 0.0
+    """Fraction of the measurements that fits do not see, by which the model is judged and calibrated; 0 for none."""
+    calibrated: bool = False
+    """Rescale the model's stds so that its intervals hold what they promise on the held-out measurements."""
     capacity: int | None = None
     """Transitions that a run can hold; by default just what the episodes bring."""
     world: World = field(default_factory=Pendulum)
@@ -74,7 +79,8 @@ class RunConfig:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         if not 0 <= self.beta < float("inf"):
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
-        method_named(self.method, self.task)
+        check_calibration("config", self.holdout, self.calibrated)
+        method_named(self.method, self.task, self.model)
         if self.task is not None:
             one_of("task", self.task, self.world.tasks)
         needed = self.episodes * self.horizon

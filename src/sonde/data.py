@@ -64,6 +64,8 @@ class Data(eqx.Module):
     actions: Float[Array, "capacity du"]
     next_states: Float[Array, "capacity dx"]
     count: Int[Array, ""]
+    hidden: float = eqx.field(static=True, default=0.0)
+    """Fraction of the rows that `mask` leaves out."""
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
@@ -77,8 +79,16 @@ class Data(eqx.Module):
         return self.states.shape[-2]
 
     def mask(self) -> Bool[Array, " capacity"]:
-        """True where a row is filled."""
-        return jnp.arange(self.capacity) < self.count
+        """True where a row is filled and not hidden."""
+        return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.capacity, self.hidden)
+
+    def without(self, fraction: float) -> "Data":
+        """The same data with this fraction of the rows hidden: always the same ones, so that no fit ever sees them."""
+        return Data(self.states, self.actions, self.next_states, self.count, fraction)
+
+    def held_out(self, fraction: float) -> Bool[Array, " capacity"]:
+        """True for the rows that `without(fraction)` hides."""
+        return self.mask() & _hidden_rows(self.capacity, fraction)
 
     def inputs(self) -> Float[Array, "capacity dz"]:
         """The model's inputs z = (x, u)."""
@@ -98,4 +108,10 @@ class Data(eqx.Module):
             self.actions.at[rows].set(actions),
             self.next_states.at[rows].set(next_states),
             self.count + states.shape[0],
+            self.hidden,
         )
+
+
+def _hidden_rows(capacity: int, fraction: float) -> np.ndarray:
+    """An even scatter: multiples of the golden ratio, modulo 1, fill the unit interval evenly at every length."""
+    return np.modf(np.arange(1, capacity + 1) * 0.6180339887498949)[0] < fraction

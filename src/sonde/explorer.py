@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from sonde.calibration import Calibrated, Calibration, calibrate, check_calibration
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
 from sonde.methods import method_named
@@ -38,13 +39,21 @@ def _append(data: Data, states, actions, next_states) -> Data:
 
 
 @eqx.filter_jit
-def _fit(model: Model, params: Any, data: Data, filled, keys):
-    return jax.vmap(model.fit, in_axes=(0, 0, None, 0))(params, data, filled, keys)
+def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
+    fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
+    return jax.vmap(fit)(params, data, keys)
 
 
 @eqx.filter_jit
-def _condition(model: Model, params: Any, data: Data) -> Posterior:
-    return jax.vmap(model.condition)(params, data)
+def _condition(model: Model, params: Any, data: Data, calibrated: bool, holdout: float) -> tuple[Posterior, Calibration | None]:
+    def one_run(params: Any, data: Data) -> tuple[Posterior, Calibration | None]:
+        posterior = model.condition(params, data)
+        if holdout == 0:
+            return posterior, None
+        calibration = calibrate(model.condition(params, data.without(holdout)), data, data.held_out(holdout))
+        return Calibrated(posterior, calibration.factors) if calibrated else posterior, calibration
+
+    return jax.vmap(one_run)(params, data)
 
 
 @eqx.filter_jit
@@ -55,12 +64,14 @@ def _believe(posterior: Posterior, x, u) -> Belief:
 class Explorer:
     """Learns a system by asking for experiments and being told their outcome; S runs (seeds) advance in lockstep.
 
-    What changes during a run is `data`, `params` and `episode`, and nothing else; `posterior` follows from them.
+    What changes during a run is `data`, `params` and `episode`, and nothing else; `posterior` and `calibration` follow.
     """
 
     data: Data
     params: Any
     posterior: Posterior
+    calibration: Calibration | None
+    """How the model's intervals did on the measurements that were held out; None if there are none."""
 
     @double_precision
     def __init__(
@@ -76,24 +87,28 @@ class Explorer:
         beta: float = 2.0,
         particles: int = 10,
         imagine_noise: bool = False,
+        holdout: float = 0.0,
+        calibrated: bool = False,
         reward: RewardFunction | None = None,
     ):
         """`method` is a name of `METHODS`; `capacity` is the number of transitions a run may collect.
 
-        `beta` is the width of the confidence region; `particles` and `imagine_noise` say how chance enters a plan;
+        `beta` is the width of the confidence region; `particles` and `imagine_noise` say how chance enters a plan; `holdout` is
+        the fraction of the measurements that fits do not see, by which the model is judged and, if `calibrated`, recalibrated;
         `reward` is what a method that explores for one task (h-ucrl) maximises.
         """
         positive("explorer", state_dim=state_dim, action_dim=action_dim, capacity=capacity, particles=particles)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
             raise SondeError(f"explorer: seeds must be at least one and all different, got {list(seeds)}")
-        self.method = method_named(method, None if reward is None else "reward")
+        check_calibration("explorer", holdout, calibrated)
+        self.method = method_named(method, None if reward is None else "reward", model)
         self.model, self.solver, self.seeds = model, solver, tuple(seeds)
         self.state_dim, self.action_dim, self.capacity = state_dim, action_dim, capacity
         self.episode = 0
         if self.method.imagination is not None:
             self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
             self._objective = self.method.build_objective(reward)
-        self._particles = particles
+        self._particles, self._holdout, self._calibrated = particles, holdout, calibrated
         keys = for_purpose(episode_keys(self.seeds, 0), "init")
         self._set_state(self._empty(), _init(model, state_dim, action_dim, keys), 0)
 
@@ -119,7 +134,13 @@ class Explorer:
             policy = RandomPolicy(self.action_dim)
         else:
             problem = ControlProblem(
-                self.posterior, self._imagination, self._objective, self.state_dim, self.action_dim, self._particles
+                self.posterior,
+                self._imagination,
+                self._objective,
+                self.state_dim,
+                self.action_dim,
+                self._particles,
+                self.model.ensemble_size,
             )
             policy = PlanningPolicy(problem, self.solver)
         return Controller(policy, self.keys(), self.state_dim)
@@ -143,7 +164,8 @@ class Explorer:
         """Learn from what was measured. A trajectory that cannot be used is refused and changes nothing."""
         data = self._with(self.data, trajectory)
         filled, keys = jnp.max(data.count), for_purpose(self.keys(), "fit")
-        self._set_state(data, _fit(self.model, self.params, data, filled, keys), self.episode + 1)
+        params = _fit(self.model, self.params, data, filled, keys, self._holdout)
+        self._set_state(data, params, self.episode + 1)
 
     @double_precision
     def restore(self, trajectories: Sequence[Trajectory], params: Any) -> None:
@@ -168,10 +190,10 @@ class Explorer:
         return _append(data, *(jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states)))
 
     def _set_state(self, data: Data, params: Any, episode: int) -> None:
-        posterior = _condition(self.model, params, data)
+        posterior, calibration = _condition(self.model, params, data, self._calibrated, self._holdout)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(posterior)):
             raise SondeError(
                 "explorer: the posterior is not finite after conditioning on the data; "
-                "look for extreme values in the measurements, or raise the model's noise_floor"
+                "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
             )
-        self.data, self.params, self.posterior, self.episode = data, params, posterior, episode
+        self.data, self.params, self.posterior, self.calibration, self.episode = data, params, posterior, calibration, episode

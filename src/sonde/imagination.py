@@ -1,18 +1,37 @@
 """How a planner may treat what it does not know.
 
 An imagination turns a `Belief` into an imagined next state. It says how many extra controls the planner must choose for that,
-and whether two particles of the same plan can differ; where they cannot, only one is simulated.
+and how many particles of one plan can differ; no more than those are simulated.
 """
 
 import abc
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar, NamedTuple
 
 import jax
-from jaxtyping import Array, Float, Key
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
 
 from sonde.errors import SondeError
-from sonde.models.base import Belief
+from sonde.models.base import Belief, Members, Posterior
+
+
+class Chance(NamedTuple):
+    """All that one particle needs of chance, per step. What an imagination does not use, the compiler leaves out."""
+
+    noise: Float[Array, "*H dx"]
+    """Standard normal: the system's noise."""
+    belief: Float[Array, "*H dx"]
+    """Standard normal: which of the plausible states is imagined."""
+    member: Float[Array, "*H"]
+    """Uniform in [0, 1): which member of an ensemble is believed."""
+
+
+def draw_chance(key: Key[Array, ""], horizon: int, state_dim: int) -> Chance:
+    """The chance of one particle for a whole plan; single precision is plenty for it."""
+    noise, belief, member = jax.random.split(key, 3)
+    normal = lambda k: jax.random.normal(k, (horizon, state_dim), jnp.float32)
+    return Chance(normal(noise), normal(belief), jax.random.uniform(member, (horizon,), jnp.float32))
 
 
 @dataclass(frozen=True)
@@ -24,6 +43,9 @@ class Imagination(abc.ABC):
     noise: bool = False
     """Also imagine the system's noise w ~ N(0, aleatoric^2). Off for deterministic systems, where all particles then agree."""
 
+    needs_members: ClassVar[bool] = False
+    """Whether only an ensemble can be imagined so."""
+
     def __post_init__(self):
         """Refuse a width that means nothing."""
         if not self.beta >= 0:
@@ -34,23 +56,26 @@ class Imagination(abc.ABC):
         del state_dim
         return 0
 
-    @property
-    def random(self) -> bool:
-        """Whether particles of one plan can differ."""
-        return self.noise
+    def particles(self, asked: int, ensemble_size: int) -> int:
+        """How many particles to simulate: as many as asked for, but only one where all would agree."""
+        del ensemble_size
+        return asked if self.noise else 1
 
-    def draw(self, key: Key[Array, ""], horizon: int, state_dim: int) -> Any:
-        """All that one particle needs of chance: arrays with leading axis `horizon`."""
-        return jax.random.normal(key, (horizon, state_dim)) if self.noise else None
+    def adopt(self, posterior: Posterior, particle: Int[Array, ""]) -> Posterior:
+        """What this particle takes for the posterior throughout a plan."""
+        del particle
+        return posterior
 
     @abc.abstractmethod
-    def centre(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
-        """The imagined next state before the system's noise."""
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The imagined next state before the system's noise, and the std of that noise."""
 
-    def next_state(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
+    def next_state(self, belief: Belief, extra: Float[Array, " extra"], chance: Chance) -> Float[Array, " dx"]:
         """The imagined next state."""
-        centre = self.centre(belief, extra, draw)
-        return centre + belief.aleatoric_std * draw if self.noise else centre
+        centre, std = self.settle(belief, extra, chance)
+        return centre + std * chance.noise if self.noise else centre
 
 
 @dataclass(frozen=True)
@@ -61,41 +86,89 @@ class Optimistic(Imagination):
         """One eta per state dimension."""
         return state_dim
 
-    def centre(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The luckiest plausible state, as the planner defines luck."""
-        del draw
-        return belief.mean + self.beta * belief.epistemic_std * extra
+        del chance
+        return belief.mean + self.beta * belief.epistemic_std * extra, belief.aleatoric_std
 
 
 @dataclass(frozen=True)
 class Mean(Imagination):
     """x' = mean: the model is taken at its word."""
 
-    def centre(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The mean."""
-        del extra, draw
-        return belief.mean
+        del extra, chance
+        return belief.mean, belief.aleatoric_std
+
+
+def _of_member(members: Members, position: Float[Array, ""]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+    """Mean and noise std of the member at this position in [0, 1], which all members share evenly."""
+    count = members.means.shape[0]
+    index = jnp.clip(jnp.floor(position * count).astype(int), 0, count - 1)
+    return members.means[index], members.stds[index]
 
 
 @dataclass(frozen=True)
 class TrajectorySampling(Imagination):
-    """TS-1: each particle draws from the belief afresh at every step, x' ~ N(mean, epistemic^2)."""
+    """TS-1: each particle draws from the belief afresh at every step: a member of an ensemble, or x' ~ N(mean, epistemic^2)."""
 
-    @property
-    def random(self) -> bool:
-        """Always."""
-        return True
+    def particles(self, asked: int, ensemble_size: int) -> int:
+        """As many as asked for."""
+        del ensemble_size
+        return asked
 
-    def draw(self, key: Key[Array, ""], horizon: int, state_dim: int) -> Any:
-        """One row for the belief, one for the noise."""
-        return jax.random.normal(key, (horizon, 2, state_dim))
-
-    def centre(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """A state that the belief considers likely."""
         del extra
-        return belief.mean + belief.epistemic_std * draw[0]
+        if belief.members is not None:
+            return _of_member(belief.members, chance.member)
+        return belief.mean + belief.epistemic_std * chance.belief, belief.aleatoric_std
 
-    def next_state(self, belief: Belief, extra: Float[Array, " extra"], draw: Any) -> Float[Array, " dx"]:
-        """That state, with the system's noise if asked for."""
-        centre = self.centre(belief, extra, draw)
-        return centre + belief.aleatoric_std * draw[1] if self.noise else centre
+
+@dataclass(frozen=True)
+class MemberTrajectories(Imagination):
+    """TS-inf: each particle follows one member of the ensemble throughout the plan; all members are followed equally often."""
+
+    needs_members: ClassVar[bool] = True
+
+    def particles(self, asked: int, ensemble_size: int) -> int:
+        """One per member; with noise, as many of each member as bring at least the number asked for."""
+        return ensemble_size * -(-asked // ensemble_size) if self.noise else ensemble_size
+
+    def adopt(self, posterior: Posterior, particle: Int[Array, ""]) -> Posterior:
+        """Members in turn. The others are not even evaluated, unless the objective wants to know their opinion."""
+        return posterior.member(particle)
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """What the member predicts."""
+        del extra, chance
+        return belief.mean, belief.aleatoric_std
+
+
+@dataclass(frozen=True)
+class MemberChoice(Imagination):
+    """The planner chooses the member that it believes at each step: optimism for ensembles, with a single extra control."""
+
+    needs_members: ClassVar[bool] = True
+
+    def extra_controls(self, state_dim: int) -> int:
+        """The choice: equal parts of [-1, 1] stand for the members."""
+        del state_dim
+        return 1
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """What the chosen member predicts."""
+        del chance
+        assert belief.members is not None
+        return _of_member(belief.members, (extra[0] + 1) / 2)

@@ -6,19 +6,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erf
 from jaxtyping import Array, Float
 
+from sonde.calibration import calibration_error, coverage
 from sonde.data import Data
 from sonde.models.base import Belief, Posterior
-from sonde.models.gp_posterior import Normaliser, low_rank
+from sonde.models.gp_posterior import low_rank
 from sonde.models.kernels import KERNELS
+from sonde.models.normaliser import Normaliser
 from sonde.objectives import information_gain
 from sonde.precision import double_precision
 from sonde.worlds import World
 
-LEVELS = np.linspace(0.1, 0.9, 9)
-"""Confidence levels at which coverage is compared."""
 COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 3.0, 0.01, 256
 """The common kernel: RBF with these length-scales and unit signal, on inputs and targets in units of their spread over the
 reachable set, with this noise std. It is the same for all methods."""
@@ -47,15 +46,6 @@ def reachable_set(world: World) -> ReachableSet:
 def believe_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Belief:
     """Beliefs at many points."""
     return jax.vmap(posterior.believe)(states, actions)
-
-
-def calibration_error(belief: Belief, truth: Float[Array, "N dx"]) -> Float[Array, ""]:
-    """Mean over confidence levels of |share of truths inside the interval - level|: 0 is perfect, 0.5 the worst."""
-    std = jnp.sqrt(belief.epistemic_std**2 + belief.aleatoric_std**2)
-    confidence = erf(jnp.abs(truth - belief.mean) / (std * jnp.sqrt(2.0)))
-    levels = jnp.asarray(LEVELS)
-    coverage = jnp.mean(confidence[..., None] <= levels, axis=(0, 1))
-    return jnp.mean(jnp.abs(coverage - levels))
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
@@ -91,7 +81,7 @@ def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, 
             "max_epistemic_box": jnp.max(jnp.linalg.norm(box.epistemic_std, axis=-1)),
             "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
             "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
-            "calibration_error": calibration_error(belief, points.next_states),
+            "calibration_error": calibration_error(coverage(belief, points.next_states, jnp.ones(count, bool))),
         }
 
     return jax.vmap(one_run)(posterior, data)

@@ -6,13 +6,14 @@ An objective reads an `Imagined` plan (all particles, all steps) and gives one r
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sonde.models.base import Belief
+from sonde.models.base import Belief, Members
 
 RewardFunction = Callable[[Array, Array, Array], Array]
 """reward(x, u, x_next) -> scalar, written for one transition in JAX."""
@@ -35,6 +36,9 @@ def information_gain(belief: Belief) -> Float[Array, "*batch"]:
 class Objective(abc.ABC):
     """A plan's reward per step, to be maximised."""
 
+    needs_members: ClassVar[bool] = False
+    """Whether it asks what the members of an ensemble believe."""
+
     @abc.abstractmethod
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
         """The mean over particles."""
@@ -56,6 +60,59 @@ class UncertaintySum(Objective):
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
         """Sum over dimensions of epistemic_j^2, in state units."""
         return jnp.mean(jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1), axis=0)
+
+
+@dataclass(frozen=True)
+class LogUncertainty(Objective):
+    """The epistemic variances on a logarithmic scale, regardless of the noise: for systems that have none."""
+
+    epsilon: float = 1e-3
+    """The epistemic std, in state units, below which nothing is worth knowing."""
+
+    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+        """Sum over dimensions of log(epsilon^2 + epistemic_j^2)."""
+        return jnp.mean(jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1), axis=0)
+
+
+@dataclass(frozen=True)
+class TrajectoryDisagreement(Objective):
+    """How far the particles have drifted apart under the same actions; with one particle per member this is CEE-US."""
+
+    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+        """Sum over dimensions of the variance over particles of the next state, in state units."""
+        return jnp.sum(jnp.var(imagined.next_states, axis=0), axis=-1)
+
+
+def jensen_renyi(members: Members) -> Float[Array, ""]:
+    """The Jensen-Renyi divergence (of order 2) of Gaussians with means and stds [E, dx], in nats; 0 where all agree.
+
+    It is the entropy of their mixture less their mean entropy, with Renyi's quadratic entropy -log of the integral of p^2. For
+    Gaussians that integral is a sum over pairs of a Gaussian density of the difference of means.
+    """
+    means, variances = members.means, members.stds**2
+
+    def log_overlap(mean_a, variance_a, mean_b, variance_b):
+        """log of the integral of the product of two Gaussians."""
+        total = variance_a + variance_b
+        return -0.5 * jnp.sum(jnp.log(2 * jnp.pi * total) + (mean_a - mean_b) ** 2 / total)
+
+    one_to_all = jax.vmap(log_overlap, in_axes=(None, None, 0, 0))
+    overlaps = jax.vmap(one_to_all, in_axes=(0, 0, None, None))(means, variances, means, variances)
+    mixture = 2 * jnp.log(means.shape[0]) - jax.scipy.special.logsumexp(overlaps)
+    return mixture + jnp.mean(jnp.diagonal(overlaps))
+
+
+@dataclass(frozen=True)
+class JensenRenyi(Objective):
+    """How different the members' predictive distributions are, noise included (MAX)."""
+
+    needs_members: ClassVar[bool] = True
+
+    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+        """The divergence at each step."""
+        members = imagined.beliefs.members
+        assert members is not None
+        return jnp.mean(jax.vmap(jax.vmap(jensen_renyi))(members), axis=0)
 
 
 @dataclass(frozen=True)

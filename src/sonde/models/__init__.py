@@ -1,8 +1,9 @@
 """Models of an unknown system. To add one, write its class in a file of its own and a line in `MODELS`."""
 
-from sonde.models.base import Belief, Model, Posterior
+from sonde.models.base import Belief, Members, Model, Posterior
+from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.models.gp import GaussianProcess
 
-MODELS: dict[str, type[Model]] = {"gp": GaussianProcess}
+MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble}
 
-__all__ = ["MODELS", "Belief", "GaussianProcess", "Model", "Posterior"]
+__all__ = ["MODELS", "Belief", "GaussianProcess", "Members", "Model", "Posterior", "ProbabilisticEnsemble"]

@@ -16,9 +16,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde.data import Data
 from sonde.errors import SondeError, one_of, positive
 from sonde.models.base import Model
-from sonde.models.gp_posterior import GPPosterior, Normaliser, exact, low_rank
+from sonde.models.gp_posterior import GPPosterior, exact, low_rank
 from sonde.models.kernels import KERNELS
 from sonde.models.linalg import gaussian_log_density
+from sonde.models.normaliser import Normaliser
 
 SMALLEST_FIT = 128  # fits of fewer points than this cost next to nothing
 
@@ -108,7 +109,7 @@ class GaussianProcess(Model):
             sizes.insert(0, sizes[0] // 2)
 
         def fit_to(rows):
-            mask = rows < data.count
+            mask = data.mask()[rows]
             one_output = jax.vmap(lambda p, t: self._ascend(p, points[rows], t[rows], mask), in_axes=(0, 1))
             return one_output(params, targets)
 

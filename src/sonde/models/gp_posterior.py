@@ -21,33 +21,10 @@ from jaxtyping import Array, Bool, Float, Int
 from sonde.models.base import Belief, Posterior
 from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
+from sonde.models.normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 384, 512, 640, 768)
 """A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
-
-
-class Normaliser(eqx.Module):
-    """Shift and scale to zero mean and unit spread."""
-
-    shift: Float[Array, " d"]
-    scale: Float[Array, " d"]
-
-    @classmethod
-    def identity(cls, dim: int) -> "Normaliser":
-        """Leaves everything as it is."""
-        return cls(jnp.zeros(dim), jnp.ones(dim))
-
-    @classmethod
-    def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"]) -> "Normaliser":
-        """From the rows that count; the identity where there are none, and for columns that do not vary."""
-        count = jnp.maximum(jnp.sum(mask), 1)
-        shift = jnp.sum(rows, axis=0, where=mask[:, None]) / count
-        spread = jnp.sqrt(jnp.sum((rows - shift) ** 2, axis=0, where=mask[:, None]) / count)
-        return cls(shift, jnp.where(spread > 1e-8, spread, 1.0))
-
-    def __call__(self, rows: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        """The normalised rows."""
-        return (rows - self.shift) / self.scale
 
 
 class Centres(eqx.Module):

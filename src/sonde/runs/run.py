@@ -32,6 +32,8 @@ def build_explorer(config: RunConfig) -> Explorer:
         beta=config.beta,
         particles=config.particles,
         imagine_noise=config.imagine_noise,
+        holdout=config.holdout,
+        calibrated=config.calibrated,
         reward=None if config.task is None else config.world.tasks[config.task],
     )
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from sonde.imagination import Imagination
+from sonde.imagination import Imagination, draw_chance
 from sonde.models.base import Posterior
 from sonde.objectives import Imagined, Objective
 
@@ -26,6 +26,7 @@ class ControlProblem(eqx.Module):
     state_dim: int = eqx.field(static=True)
     action_dim: int = eqx.field(static=True)
     particles: int = eqx.field(static=True)
+    ensemble_size: int = eqx.field(static=True, default=0)
 
     @property
     def control_dim(self) -> int:
@@ -35,24 +36,27 @@ class ControlProblem(eqx.Module):
     @property
     def simulated_particles(self) -> int:
         """Particles that can differ from each other."""
-        return self.particles if self.imagination.random else 1
+        return self.imagination.particles(self.particles, self.ensemble_size)
 
     def imagine(self, x: Float[Array, " dx"], controls: Float[Array, "H dc"], key: Key[Array, ""]) -> Imagined:
         """Run a plan in the mind, from state `x`."""
         horizon = controls.shape[0]
         actions, extras = controls[:, : self.action_dim], controls[:, self.action_dim :]
 
-        def particle(key):
+        def particle(index, key):
+            adopted = self.imagination.adopt(self.posterior, index)
+
             def step(x, inputs):
-                u, extra, draw = inputs
+                u, extra, chance = inputs
                 belief = self.posterior.believe(x, u)
-                x_next = self.imagination.next_state(belief, extra, draw)
+                held = belief if adopted is self.posterior else adopted.believe(x, u)
+                x_next = self.imagination.next_state(held, extra, chance)
                 return x_next, (x, x_next, belief)
 
-            draws = self.imagination.draw(key, horizon, self.state_dim)
-            return jax.lax.scan(step, x, (actions, extras, draws))[1]
+            return jax.lax.scan(step, x, (actions, extras, draw_chance(key, horizon, self.state_dim)))[1]
 
-        states, next_states, beliefs = jax.vmap(particle)(jax.random.split(key, self.simulated_particles))
+        indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
+        states, next_states, beliefs = jax.vmap(particle)(indices, keys)
         return Imagined(states, actions, next_states, beliefs)
 
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P H"]:

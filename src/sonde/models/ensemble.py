@@ -1,0 +1,189 @@
+"""Probabilistic ensembles: networks that agree where there are data and disagree elsewhere.
+
+Each member is a network with two heads, the mean and the logarithm of the noise std of the change x' - x, trained by Gaussian
+likelihood from its own initial weights and in its own order of the data. Where data pin the function down, the members agree;
+their disagreement is the epistemic std.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Float32, Int, Key
+
+from sonde.data import Data
+from sonde.errors import SondeError, one_of, positive
+from sonde.models.base import Belief, Members, Model, Posterior
+from sonde.models.network import Network
+from sonde.models.normaliser import Normaliser
+
+
+class EnsembleParams(eqx.Module):
+    """The members' weights [E, ...], and the units in which they think."""
+
+    networks: Network
+    inputs: Normaliser
+    targets: Normaliser
+
+
+@dataclass(frozen=True)
+class ProbabilisticEnsemble(Model):
+    """Networks with mean and noise heads, whose disagreement is the epistemic std."""
+
+    members: int = 5
+    """Networks."""
+    layers: int = 2
+    """Hidden layers of each."""
+    width: int = 256
+    """Neurons of each hidden layer."""
+    noise: Literal["learned", "fixed"] = "learned"
+    """learned: a head of each network says how noisy the system is in each state. fixed: noise_std everywhere, for systems
+    without noise; the networks then learn the mean only."""
+    noise_std: float = 0.05
+    """Std of the noise when it is fixed, in units of the targets' spread."""
+    noise_floor: float = 0.01
+    """Smallest noise std that can be learned, in the same units."""
+    noise_ceiling: float = 1.0
+    """Largest noise std that can be learned, in the same units."""
+    learning_rate: float = 5e-4
+    """AdamW's learning rate."""
+    weight_decay: float = 1e-4
+    """AdamW's weight decay."""
+    batch: int = 64
+    """Transitions per gradient step."""
+    epochs: int = 50
+    """Passes over the data after each episode."""
+    max_steps: int = 5000
+    """Most gradient steps after each episode, however many passes that makes."""
+    weights: Literal["kept", "reset"] = "kept"
+    """Whether a fit starts from the weights of the last one or from new ones."""
+    bootstrap: bool = False
+    """Give each member a resample (with repetition) of the data instead of all of them."""
+
+    def __post_init__(self):
+        """Refuse settings that cannot work."""
+        one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
+        one_of("setting of the model's weights", self.weights, ("kept", "reset"))
+        positive(
+            "model",
+            layers=self.layers,
+            width=self.width,
+            noise_std=self.noise_std,
+            noise_floor=self.noise_floor,
+            learning_rate=self.learning_rate,
+            batch=self.batch,
+            epochs=self.epochs,
+            max_steps=self.max_steps,
+        )
+        if self.members < 2:
+            raise SondeError(f"model: members must be 2 or more, got {self.members}; one network cannot disagree with itself")
+        if not self.noise_floor < self.noise_ceiling < float("inf"):
+            raise SondeError(f"model: noise_ceiling must be above noise_floor ({self.noise_floor}), got {self.noise_ceiling}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise SondeError(f"model: weight_decay must be 0 or above, got {self.weight_decay}")
+
+    @property
+    def ensemble_size(self) -> int:
+        """The members."""
+        return self.members
+
+    def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> EnsembleParams:
+        """Random weights; inputs and targets as they come."""
+        inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
+        return EnsembleParams(self._new_networks(state_dim, action_dim, key), inputs, targets)
+
+    def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
+        """All members at once, each in its own order of the data."""
+        mask = data.mask()
+        inputs, targets = Normaliser.of(data.inputs(), mask), Normaliser.of(data.targets(), mask)
+        z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
+        init_key, order_key, bootstrap_key = jax.random.split(key, 3)
+        networks = params.networks
+        if self.weights == "reset":
+            networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
+
+        # the visible rows, in order, come first in `rows`; each member reads it in an order of its own, an epoch at a time
+        rows, count = jnp.argsort(~mask, stable=True), jnp.maximum(jnp.sum(mask), 1)
+        rows = jnp.broadcast_to(rows, (self.members, data.capacity))
+        if self.bootstrap:
+            rows = jnp.take_along_axis(rows, jax.random.randint(bootstrap_key, rows.shape, 0, count), axis=1)
+
+        # `filled` is shared by all runs in lockstep, so these are plain numbers and not one per run
+        shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
+        batches = -(-shared // self.batch)
+        total = jnp.minimum(self.epochs * batches, self.max_steps)
+        optimiser = optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
+
+        def epoch(number, carry):
+            chance = jax.random.uniform(jax.random.fold_in(order_key, number), rows.shape, jnp.float32)
+            order = jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, chance, 2.0), axis=1)
+            order = jnp.take_along_axis(rows, order, axis=1)
+
+            def step(i, carry):
+                networks, state = carry
+                chosen = order[:, (i * self.batch + jnp.arange(self.batch)) % count]
+                gradients = jax.vmap(jax.grad(self._loss))(networks, z[chosen], y[chosen])
+                updates, state = optimiser.update(gradients, state, networks)
+                return cast(Network, optax.apply_updates(networks, updates)), state
+
+            return jax.lax.fori_loop(0, jnp.minimum(batches, total - number * batches), step, carry)
+
+        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        start: Any = networks
+        networks, _ = jax.lax.fori_loop(0, -(-total // batches), epoch, (networks, optimiser.init(start)))
+        return EnsembleParams(networks, inputs, targets)
+
+    def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
+        """The networks as they are: all they know of the data is in their weights."""
+        del data
+        return EnsemblePosterior(params, self)
+
+    def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
+        """Mean and log std of the noise, in normalised units, from a network's output."""
+        if self.noise == "fixed":
+            return output, jnp.full_like(output, jnp.log(self.noise_std))
+        mean, raw = jnp.split(output, 2, axis=-1)
+        low, high = jnp.log(self.noise_floor), jnp.log(self.noise_ceiling)
+        capped = high - jax.nn.softplus(high.astype(raw.dtype) - raw)
+        return mean, (low + jax.nn.softplus(capped - low)).astype(raw.dtype)
+
+    def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
+        outputs = state_dim if self.noise == "fixed" else 2 * state_dim
+        sizes = (state_dim + action_dim, *[self.width] * self.layers, outputs)
+        return jax.vmap(lambda k: Network.init(sizes, k))(jax.random.split(key, self.members))
+
+    def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
+        """Negative log-likelihood of one member, up to a constant."""
+        mean, log_std = self.heads(jax.vmap(network)(z))
+        if self.noise == "fixed":  # the same up to a factor, to which Adam is blind
+            return jnp.mean(0.5 * (y - mean) ** 2)
+        return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
+
+
+class EnsemblePosterior(Posterior):
+    """The members' beliefs and what they make together."""
+
+    params: EnsembleParams
+    model: ProbabilisticEnsemble = eqx.field(static=True)
+
+    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
+        """Mean and std of the members' means; root mean square of their noise stds."""
+        params = self.params
+        z = params.inputs(jnp.concatenate([x, u]))
+        mean, log_std = self.model.heads(jax.vmap(lambda network: network(z))(params.networks))
+        scale = params.targets.scale
+        std = scale * jnp.exp(log_std)
+        return Belief(
+            mean=x + params.targets.shift + scale * jnp.mean(mean, axis=0),
+            epistemic_std=scale * jnp.std(mean, axis=0),
+            aleatoric_std=jnp.sqrt(jnp.mean(std**2, axis=0)),
+            members=Members(x + params.targets.shift + scale * mean, std),
+        )
+
+    def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
+        """An ensemble of that one member; indices go round and round."""
+        one = jax.tree.map(lambda leaf: leaf[index % self.model.members][None], self.params.networks)
+        return EnsemblePosterior(EnsembleParams(one, self.params.inputs, self.params.targets), self.model)
