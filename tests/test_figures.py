@@ -8,14 +8,19 @@ import matplotlib.image
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
+from sonde.calibration import LEVELS
 from sonde.config import RunConfig
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.explorer import Explorer
+from sonde.methods import METHODS
+from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.models.gp import GaussianProcess
 from sonde.runs import figures
-from sonde.runs.figures import LOOKS, curve, draw_curves, draw_run, draw_states, grouped, labels, panels_of
+from sonde.runs.calibration_figure import AFTER, BEFORE, calibration_figure
+from sonde.runs.figures import LOOKS, curve, draw_calibration, draw_curves, draw_run, draw_states, grouped, labels, panels_of
 from sonde.runs.store import RunStore
 from sonde.solvers.icem import ICEM
 from sonde.worlds import Pendulum
@@ -49,8 +54,7 @@ def shows(pixels, colour):
     return bool((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).any())
 
 
-@pytest.fixture(scope="module")
-def explorer():
+def small_explorer(holdout=0.0):
     """Two runs of a small model that was told two episodes; the runs went to different places."""
     explorer = Explorer(
         "random",
@@ -60,6 +64,7 @@ def explorer():
         action_dim=1,
         capacity=20,
         seeds=(5, 6),
+        holdout=holdout,
     )
     plane = Pendulum().plane()
     angles = np.stack([np.linspace(-3.0, -2.0, 6), np.linspace(1.0, 2.0, 6)])
@@ -67,6 +72,17 @@ def explorer():
         states = plane.to_state(angles, np.full_like(angles, speed))
         explorer.tell(Trajectory(states, np.zeros((2, 6, 1)), states))
     return explorer
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    return small_explorer()
+
+
+@pytest.fixture(scope="module")
+def judged_explorer():
+    """The same, with half of the measurements held out."""
+    return small_explorer(holdout=0.5)
 
 
 def test_curve_pools_seeds():
@@ -111,11 +127,18 @@ def test_legend_tells_equal_folder_names_apart(tmp_path):
     assert labels(grouped(stores)) == ["opax in x/run (1 seed)", "opax in y/run (1 seed)", "h-ucrl for swing-up (1 seed)"]
 
 
+def test_every_method_has_a_look_of_its_own():
+    looks = [*LOOKS.values(), figures.OTHER_LOOK]
+    assert LOOKS.keys() == METHODS.keys()
+    assert all(len(set(part)) == len(looks) for part in zip(*looks, strict=True))
+
+
 def test_curves_show_every_method_in_its_colour(tmp_path):
-    stores = []
+    stores, model = [], ProbabilisticEnsemble()  # the one that all methods know how to use
     for place, method in enumerate(LOOKS):
         rows = [row(seed, episode, model_rmse=1.0 + place) for seed in (0, 1) for episode in (1, 2, 3)]
-        stores.append(fake_run(tmp_path / method, method, rows, task="swing-up" if method == "h-ucrl" else None))
+        task = "swing-up" if method == "h-ucrl" else None
+        stores.append(fake_run(tmp_path / method, method, rows, task=task, model=model))
     out = tmp_path / "new" / "curves.png"
     draw_curves(stores, out)
     pixels = picture(out)
@@ -124,6 +147,16 @@ def test_curves_show_every_method_in_its_colour(tmp_path):
     draw_curves(stores[:1], out)  # replaces
     pixels = picture(out)
     assert shows(pixels, LOOKS["opax"][0]) and not shows(pixels, LOOKS["pets-ae"][0])
+
+
+@pytest.mark.parametrize("episodes", [1, 12, 13, 60])
+def test_markers_are_few_and_take_turns(tmp_path, episodes):
+    folders = [fake_run(tmp_path / method, method, episodes=episodes) for method in ("opax", "mean-ae")]
+    ax = Figure().subplots()
+    figures._draw_panel(ax, figures.PANELS[-1], grouped(folders))
+    marked = [set(line.get_xdata()[start::every]) for line in ax.lines for start, every in [line.get_markevery()]]
+    assert all(1 <= len(places) <= 12 for places in marked)
+    assert marked[0] == marked[1] if episodes <= 12 else marked[0].isdisjoint(marked[1])
 
 
 @pytest.mark.parametrize(
@@ -165,10 +198,11 @@ def test_format_follows_the_suffix(tmp_path, suffix, start):
 
 
 @pytest.mark.parametrize("name", ["curves.bmp", "curves"])
-def test_unknown_suffix_is_refused(tmp_path, explorer, name):
+def test_unknown_suffix_is_refused(tmp_path, explorer, judged_explorer, name):
     for draw in (
         lambda: draw_curves([fake_run(tmp_path / "run")], tmp_path / name),
         lambda: draw_states(explorer, Pendulum(), tmp_path / name),
+        lambda: draw_calibration(judged_explorer, Pendulum(), tmp_path / name),
     ):
         with pytest.raises(SondeError, match=r"\.pdf, \.png, \.svg"):
             draw()
@@ -226,6 +260,68 @@ def test_world_without_a_plane_has_no_picture_of_states(tmp_path, explorer, monk
         draw_states(explorer, Pendulum(), tmp_path / "states.png")
     store = fake_run(tmp_path / "run")
     assert draw_run(store, explorer) == [store.folder / "figures" / "curves.png"]
+
+
+def shares(*gaps):
+    """Coverage [S, L, dx] that misses the promised level by gaps [S][dx]."""
+    return LEVELS[:, None] + np.asarray(gaps)[:, None, :]
+
+
+def lines_of(ax, look):
+    """The bold line of that look, and the thin ones."""
+    label, colour, _ = look
+    lines = [line for line in ax.lines if line.get_color() == colour]
+    (bold,) = [line for line in lines if line.get_label() == label]
+    return bold, [line for line in lines if line is not bold]
+
+
+def test_reliability_shows_runs_their_mean_and_the_error():
+    before, after = shares([0.1, 0.05, -0.1], [-0.06, 0.05, -0.1]), shares([0.02, 0.0, 0.0], [0.04, 0.0, 0.0])
+    figure = calibration_figure(before, after, ("a", "b", "c"))
+    assert len(figure.axes) == 3
+    first = figure.axes[0]
+    assert first.get_title() == "a\ncalibration error 0.080 → 0.030"  # the gaps of two runs do not cancel
+    assert [ax.get_title().splitlines()[0] for ax in figure.axes] == ["a", "b", "c"]
+    for look, gaps in ((BEFORE, (0.1, -0.06)), (AFTER, (0.02, 0.04))):
+        bold, thin = lines_of(first, look)
+        np.testing.assert_allclose(bold.get_xydata().T, (LEVELS, LEVELS + np.mean(gaps)))
+        np.testing.assert_allclose([line.get_ydata() for line in thin], [LEVELS + gap for gap in gaps])
+        assert all(line.get_linewidth() < bold.get_linewidth() for line in thin)
+    (diagonal,) = [line for line in first.lines if line.get_label() == "what was promised"]
+    np.testing.assert_array_equal(*diagonal.get_data())
+    bold, thin = lines_of(calibration_figure(before[:1], after[:1], ("a", "b", "c")).axes[2], BEFORE)
+    assert not thin  # a single run is its own mean
+    np.testing.assert_allclose(bold.get_ydata(), LEVELS - 0.1)
+
+
+@pytest.mark.parametrize(("outputs", "panels"), [(1, 1), (5, 5), (8, 8), (10, 1)])
+def test_reliability_of_many_outputs_is_their_mean(outputs, panels):
+    gaps = [0.08 if i % 2 else -0.08 for i in range(outputs)]
+    figure = calibration_figure(shares(gaps), shares([0.0] * outputs), [f"x{i}" for i in range(outputs)])
+    drawn = [ax for ax in figure.axes if ax.lines]
+    assert len(drawn) == panels
+    # too wide for one output and too narrow for another is no good, even if it looks so on average
+    assert drawn[0].get_title().endswith("0.080 → 0.000")
+    expected = LEVELS if panels < outputs else LEVELS - 0.08
+    np.testing.assert_allclose(lines_of(drawn[0], BEFORE)[0].get_ydata(), expected)
+
+
+def test_picture_of_calibration(tmp_path, judged_explorer):
+    store = fake_run(tmp_path / "run", seeds=2, episodes=2)
+    path = draw_run(store, judged_explorer)[-1]
+    assert path == store.folder / "figures" / "calibration.png"
+    pixels = picture(path)
+    assert shows(pixels, BEFORE[1]) and shows(pixels, AFTER[1])
+
+
+def test_without_held_out_measurements_there_is_no_picture_of_calibration(tmp_path, explorer):
+    few = small_explorer(holdout=0.01)  # of 12
+    assert few.calibration is not None
+    for case in (explorer, few):
+        with pytest.raises(SondeError, match="no measurement was held out"):
+            draw_calibration(case, Pendulum(), tmp_path / "calibration.png")
+        store = fake_run(tmp_path / str(id(case)))
+        assert [path.name for path in draw_run(store, case)] == ["curves.png", "states.png"]
 
 
 def test_plane_of_the_pendulum_goes_there_and_back():

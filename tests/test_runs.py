@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sonde.calibration import LEVELS
 from sonde.config import RunConfig, from_json, to_json
 from sonde.errors import SondeError
 from sonde.presets import PRESETS
@@ -26,6 +27,8 @@ KEYS = {
     *("max_epistemic", "max_epistemic_common", "mean_epistemic", "model_rmse", "model_nll", "calibration_error"),
     *("return/swing-up", "return/keep-down", "seconds/plan", "seconds/fit", "seconds/world", "seconds/evaluate"),
 }
+
+CALIBRATION_KEYS = {f"calibration/{name}_{when}" for name in ("error", "coverage90") for when in ("before", "after")}
 
 
 def quiet(phase, episode, rows):
@@ -58,9 +61,36 @@ def copy(finished, tmp_path) -> RunStore:
 def test_metrics_hold_one_line_per_seed_and_episode(finished):
     rows = finished.load_metrics()
     assert [(row["episode"], row["seed"]) for row in rows] == [(e, s) for e in (1, 2, 3) for s in (0, 1)]
-    assert all(row.keys() >= KEYS for row in rows)
+    assert all(row.keys() >= KEYS and not row.keys() & CALIBRATION_KEYS for row in rows)
     assert [row["transitions"] for row in rows[::2]] == [12, 24, 36]
     assert all(row["seconds/plan"] > 0 and row["seconds/fit"] > 0 for row in rows)
+
+
+def judged(folder: Path, holdout: float) -> RunStore:
+    config = replace(TINY, method="random", episodes=2, seeds=2, evaluate_every=0, holdout=holdout, calibrated=True)
+    store = RunStore.create(folder, config)
+    run(store, quiet)
+    return store
+
+
+def test_metrics_say_how_the_model_did_on_held_out_measurements(tmp_path):
+    store = judged(tmp_path / "run", 0.5)
+    rows, calibration = store.load_metrics(), restore_explorer(store, 2).calibration
+    assert all(row.keys() >= CALIBRATION_KEYS for row in rows)
+    assert calibration is not None and LEVELS[-1] == 0.9
+    for seed, row in enumerate(rows[2:]):
+        for name, shares in (("before", calibration.before), ("after", calibration.after)):
+            share = np.asarray(shares)[seed]
+            errors = [abs(share[i, j] - level) for i, level in enumerate(LEVELS) for j in range(3)]
+            assert row[f"calibration/error_{name}"] == pytest.approx(sum(errors) / 27)
+            assert row[f"calibration/coverage90_{name}"] == pytest.approx(share[-1].mean())
+    assert rows[2]["calibration/error_before"] != rows[3]["calibration/error_before"]
+    assert rows[2]["calibration/error_before"] != rows[2]["calibration/error_after"]
+
+
+def test_metrics_are_null_where_nothing_was_held_out_yet(tmp_path):
+    rows = judged(tmp_path / "run", 0.01).load_metrics()  # of 24 measurements
+    assert all(row[key] is None for row in rows for key in CALIBRATION_KEYS)
 
 
 def test_the_last_two_checkpoints_and_all_data_are_kept(finished):

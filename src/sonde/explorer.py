@@ -19,6 +19,7 @@ from jaxtyping import Array, Key
 from sonde.calibration import Calibrated, Calibration, calibrate, check_calibration
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
+from sonde.lockstep import lockstep
 from sonde.methods import method_named
 from sonde.models.base import Belief, Model, Posterior
 from sonde.objectives import RewardFunction
@@ -41,7 +42,7 @@ def _append(data: Data, states, actions, next_states) -> Data:
 @eqx.filter_jit
 def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
     fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
-    return jax.vmap(fit)(params, data, keys)
+    return lockstep(fit)(params, data, keys)
 
 
 @eqx.filter_jit
@@ -53,7 +54,7 @@ def _condition(model: Model, params: Any, data: Data, calibrated: bool, holdout:
         calibration = calibrate(model.condition(params, data.without(holdout)), data, data.held_out(holdout))
         return Calibrated(posterior, calibration.factors) if calibrated else posterior, calibration
 
-    return jax.vmap(one_run)(params, data)
+    return lockstep(one_run)(params, data)
 
 
 @eqx.filter_jit

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError
+from sonde.lockstep import lockstep
 from sonde.objectives import information_gain
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
@@ -76,7 +77,7 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
     def one(policy, state, x, key):
         return policy.act(state, x, jax.random.fold_in(key, step))
 
-    return jax.vmap(one)(policy, state, x, keys)
+    return lockstep(one)(policy, state, x, keys)
 
 
 class Controller:

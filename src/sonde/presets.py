@@ -69,12 +69,13 @@ PRESETS = {
     "pendulum-pe-h-ucrl": replace(PENDULUM_PE, method="h-ucrl", task="keep-down"),
     # the same learner with less planning
     "pendulum-gp-lite": replace(PENDULUM_GP, episodes=4, solver=LITE_SOLVER),
+    # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
         episodes=4,
         imagine_noise=False,
-        model=replace(PENDULUM_ENSEMBLE, members=5, width=128),
-        solver=LITE_SOLVER,
+        model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, weights="reset"),
+        solver=replace(LITE_SOLVER, initial_std=1.0),
     ),
 }
 

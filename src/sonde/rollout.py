@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from sonde.data import Trajectory
+from sonde.lockstep import lockstep
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
@@ -40,7 +41,7 @@ def episode(world: World, policy: Policy, horizon: int, keys: Key[Array, " runs"
         start = (world.reset(for_purpose(key, "reset")), policy.start())
         return jax.lax.scan(step, start, jnp.arange(horizon))[1]
 
-    return jax.vmap(one_run)(policy, keys)
+    return lockstep(one_run)(policy, keys)
 
 
 @double_precision

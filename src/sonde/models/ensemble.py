@@ -5,6 +5,7 @@ likelihood from its own initial weights and in its own order of the data. Where 
 their disagreement is the epistemic std.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
@@ -17,7 +18,7 @@ from jaxtyping import Array, Float, Float32, Int, Key
 from sonde.data import Data
 from sonde.errors import SondeError, one_of, positive
 from sonde.models.base import Belief, Members, Model, Posterior
-from sonde.models.network import Network
+from sonde.models.network import Network, over_members
 from sonde.models.normaliser import Normaliser
 
 
@@ -100,40 +101,43 @@ class ProbabilisticEnsemble(Model):
         mask = data.mask()
         inputs, targets = Normaliser.of(data.inputs(), mask), Normaliser.of(data.targets(), mask)
         z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
-        init_key, order_key, bootstrap_key = jax.random.split(key, 3)
+        init_key, order_key = jax.random.split(key)
         networks = params.networks
         if self.weights == "reset":
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
 
-        # the visible rows, in order, come first in `rows`; each member reads it in an order of its own, an epoch at a time
+        # the visible rows come first in `rows`, in order; each member reads them in an order of its own, an epoch at a time
         rows, count = jnp.argsort(~mask, stable=True), jnp.maximum(jnp.sum(mask), 1)
-        rows = jnp.broadcast_to(rows, (self.members, data.capacity))
-        if self.bootstrap:
-            rows = jnp.take_along_axis(rows, jax.random.randint(bootstrap_key, rows.shape, 0, count), axis=1)
-
         # `filled` is shared by all runs in lockstep, so these are plain numbers and not one per run
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch)
         total = jnp.minimum(self.epochs * batches, self.max_steps)
         optimiser = optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
 
-        def epoch(number, carry):
-            chance = jax.random.uniform(jax.random.fold_in(order_key, number), rows.shape, jnp.float32)
-            order = jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, chance, 2.0), axis=1)
-            order = jnp.take_along_axis(rows, order, axis=1)
+        def train(network: Network, key: Key[Array, ""]) -> Network:
+            bootstrap_key, order_key = jax.random.split(key)
+            own = rows
+            if self.bootstrap:
+                own = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
 
-            def step(i, carry):
-                networks, state = carry
-                chosen = order[:, (i * self.batch + jnp.arange(self.batch)) % count]
-                gradients = jax.vmap(jax.grad(self._loss))(networks, z[chosen], y[chosen])
-                updates, state = optimiser.update(gradients, state, networks)
-                return cast(Network, optax.apply_updates(networks, updates)), state
+            def epoch(number, carry):
+                chance = jax.random.uniform(jax.random.fold_in(order_key, number), own.shape, jnp.float32)
+                order = own[jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, chance, 2.0))]
 
-            return jax.lax.fori_loop(0, jnp.minimum(batches, total - number * batches), step, carry)
+                def step(i, carry):
+                    network, state = carry
+                    chosen = order[(i * self.batch + jnp.arange(self.batch)) % count]
+                    gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
+                    updates, state = optimiser.update(gradient, state, network)
+                    return cast(Network, optax.apply_updates(network, updates)), state
 
-        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
-        start: Any = networks
-        networks, _ = jax.lax.fori_loop(0, -(-total // batches), epoch, (networks, optimiser.init(start)))
+                return jax.lax.fori_loop(0, jnp.minimum(batches, total - number * batches), step, carry)
+
+            # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+            start: Any = network
+            return jax.lax.fori_loop(0, -(-total // batches), epoch, (network, optimiser.init(start)))[0]
+
+        networks = over_members(train, networks, jax.random.split(order_key, self.members))
         return EnsembleParams(networks, inputs, targets)
 
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
@@ -144,11 +148,11 @@ class ProbabilisticEnsemble(Model):
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log std of the noise, in normalised units, from a network's output."""
         if self.noise == "fixed":
-            return output, jnp.full_like(output, jnp.log(self.noise_std))
+            return output, jnp.full_like(output, math.log(self.noise_std))
         mean, raw = jnp.split(output, 2, axis=-1)
-        low, high = jnp.log(self.noise_floor), jnp.log(self.noise_ceiling)
-        capped = high - jax.nn.softplus(high.astype(raw.dtype) - raw)
-        return mean, (low + jax.nn.softplus(capped - low)).astype(raw.dtype)
+        low, high = math.log(self.noise_floor), math.log(self.noise_ceiling)
+        capped = high - jax.nn.softplus(high - raw)
+        return mean, low + jax.nn.softplus(capped - low)
 
     def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
         outputs = state_dim if self.noise == "fixed" else 2 * state_dim
@@ -157,7 +161,7 @@ class ProbabilisticEnsemble(Model):
 
     def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
         """Negative log-likelihood of one member, up to a constant."""
-        mean, log_std = self.heads(jax.vmap(network)(z))
+        mean, log_std = self.heads(network(z))
         if self.noise == "fixed":  # the same up to a factor, to which Adam is blind
             return jnp.mean(0.5 * (y - mean) ** 2)
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
@@ -173,7 +177,7 @@ class EnsemblePosterior(Posterior):
         """Mean and std of the members' means; root mean square of their noise stds."""
         params = self.params
         z = params.inputs(jnp.concatenate([x, u]))
-        mean, log_std = self.model.heads(jax.vmap(lambda network: network(z))(params.networks))
+        mean, log_std = self.model.heads(over_members(lambda network: network(z[None])[0], params.networks))
         scale = params.targets.scale
         std = scale * jnp.exp(log_std)
         return Belief(

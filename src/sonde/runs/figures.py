@@ -1,7 +1,7 @@
-"""Pictures of runs: learning curves, and visited states over what the model does not know yet.
+"""Pictures of runs: learning curves, visited states over what the model does not know yet, and reliability.
 
 Figures are built as objects and never shown, so neither a display nor pyplot's global state is touched. Of the whole package
-only this module needs matplotlib: import it where a picture is drawn.
+only this module and `calibration_figure` need matplotlib: import them where a picture is drawn.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from sonde.errors import SondeError
 from sonde.explorer import Explorer
 from sonde.models.base import Posterior
 from sonde.precision import double_precision
+from sonde.runs.calibration_figure import calibration_figure
 from sonde.runs.files import write_atomically
 from sonde.runs.store import RunStore
 from sonde.worlds import World
@@ -31,7 +32,8 @@ from sonde.worlds import World
 FORMATS = (".pdf", ".png", ".svg")
 GRID = 81  # points per axis of the uncertainty field
 STYLE: dict[Any, Any] = {"font.size": 11, "axes.titlesize": 12, "axes.axisbelow": True, "legend.frameon": False}
-# Okabe and Ito's palette, which colour-blind eyes can tell apart; markers differ too, for print without colour
+# Okabe and Ito's palette, then colours that colour-blind eyes can tell from it and from each other no less than Okabe and Ito's
+# (by simulation, for each of the three kinds); markers differ too, for print without colour
 LOOKS = {
     "opax": ("#0072B2", "o"),
     "opax-sum": ("#56B4E9", "s"),
@@ -39,8 +41,12 @@ LOOKS = {
     "pets-ae": ("#E69F00", "D"),
     "h-ucrl": ("#CC79A7", "v"),
     "random": ("#595959", "X"),
+    "opax-heuristic": ("#332288", "p"),
+    "cee-us": ("#661100", "<"),
+    "max": ("#C04800", ">"),
+    "plan2explore": ("#A030E0", "*"),
 }
-OTHER_LOOK = ("#D55E00", "P")  # of a method without a line above
+OTHER_LOOK = ("#000000", "P")  # of a method without a line above
 LINE_STYLES = ("-", "--", ":", "-.")  # tell groups of the same method apart
 
 
@@ -159,7 +165,7 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
         spare, handles = axes[len(panels) :], axes[0].get_lines()
         for ax in spare:
             ax.axis("off")
-        if len(spare) and len(names) <= 8 and max(map(len, names)) <= 32:
+        if len(spare) and len(names) <= len(LOOKS) and max(map(len, names)) <= 32:
             spare[0].legend(handles, names, loc="center", fontsize=12)
         else:
             figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), max(columns - 1, 1)))
@@ -183,9 +189,12 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
     for i, (episodes, _, band) in enumerate(curves):
         colour, marker = LOOKS.get(methods[i], OTHER_LOOK)
         style = LINE_STYLES[methods[:i].count(methods[i]) % len(LINE_STYLES)]
+        # markers of many episodes would hide the lines, and those of many groups each other: some, in turn
+        every = 1 + (len(episodes) - 1) // 12
         ax.plot(episodes, means[i], color=colour, marker=marker, linestyle=style, markersize=5, linewidth=1.8)
-        low = np.maximum(means[i] - band, ax.get_ylim()[0])
-        ax.fill_between(episodes, low, highs[i], where=np.isfinite(band), color=colour, alpha=0.18, linewidth=0)
+        ax.lines[-1].set_markevery((i % every, every))
+        low, alpha = np.maximum(means[i] - band, ax.get_ylim()[0]), 0.18 if len(curves) <= 6 else 0.1
+        ax.fill_between(episodes, low, highs[i], where=np.isfinite(band), color=colour, alpha=alpha, linewidth=0)
     ax.set(title=panel.title, ylabel=f"{panel.unit}, log scale" if log else panel.unit)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="0.9")
@@ -255,14 +264,37 @@ def draw_states(explorer: Explorer, world: World, out: Path) -> None:
         _save(figure, out)
 
 
+def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:
+    """Whether the model's intervals hold what they promise: reliability on the held-out measurements of all runs."""
+    _format(out)
+    if not _has_held_out(explorer):
+        raise SondeError("no measurement was held out, so there is no reliability to draw; set holdout above 0, to 0.2 say")
+    assert explorer.calibration is not None
+    before, after = (np.asarray(share) for share in (explorer.calibration.before, explorer.calibration.after))
+    with matplotlib.rc_context(STYLE):
+        figure = calibration_figure(before, after, world.state_names)
+        runs = f"; {explorer.runs} runs (thin) and their mean" if explorer.runs > 1 else ""
+        figure.suptitle(f"Reliability on held-out measurements\nafter episode {explorer.episode}{runs}")
+        _save(figure, out)
+
+
+def _has_held_out(explorer: Explorer) -> bool:
+    """Whether there is anything to judge by: a small share of few measurements may be none."""
+    return explorer.calibration is not None and bool(np.isfinite(explorer.calibration.before).any())
+
+
 def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
     """All pictures of one run, in its folder; `explorer` is the run as it stands."""
-    curves, states = (store.folder / "figures" / name for name in ("curves.png", "states.png"))
-    draw_curves([store], curves)
-    if store.config.world.plane() is None:
-        return [curves]
-    draw_states(explorer, store.config.world, states)
-    return [curves, states]
+    folder, world = store.folder / "figures", store.config.world
+    paths = [folder / "curves.png"]
+    draw_curves([store], paths[0])
+    if world.plane() is not None:
+        paths.append(folder / "states.png")
+        draw_states(explorer, world, paths[-1])
+    if _has_held_out(explorer):
+        paths.append(folder / "calibration.png")
+        draw_calibration(explorer, world, paths[-1])
+    return paths
 
 
 def _format(out: Path) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sonde.calibration import LEVELS, Calibration, calibration_error
 from sonde.config import RunConfig
 from sonde.data import Trajectory
 from sonde.evaluate import evaluate
@@ -80,7 +81,8 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
         realised = realised_information_gain(before, trajectory.states, trajectory.actions)
         assert trajectory.planned_information is not None
         planned = trajectory.planned_information.sum(axis=1)
-        return {"planned_information_gain": planned, "realised_information_gain": realised, **metrics}
+        held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
+        return {"planned_information_gain": planned, "realised_information_gain": realised, **metrics, **held_out}
 
     def returns() -> dict[str, np.ndarray]:
         every = config.evaluate_every
@@ -111,6 +113,15 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
     store.append_metrics(rows)
     store.save_checkpoint(number, explorer.params)
     progress("done", number, rows)
+
+
+def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
+    """How the model did on held-out measurements, before and after calibration, per run [S]; NaN where none were held out."""
+    metrics = {}
+    for name, share in (("before", calibration.before), ("after", calibration.after)):
+        metrics[f"calibration/error_{name}"] = np.asarray(calibration_error(share))
+        metrics[f"calibration/coverage90_{name}"] = np.asarray(share)[:, np.isclose(LEVELS, 0.9)].mean(axis=(1, 2))
+    return metrics
 
 
 def _number(value: Any) -> float | None:

@@ -1,0 +1,126 @@
+"""Draw docs/ensemble.png: what an ensemble knows near its data, and whether it knows what it does not know elsewhere.
+
+    python scripts/draw_ensemble.py [--out docs/ensemble.png]
+
+Left, the usual toy: y = x^3 + noise, measured in [-4, 4] only; once as the presets have it, once with `bootstrap`. Right, the
+pendulum after a few episodes of random torques, with the model of the preset pendulum-pe-lite. No model is calibrated. Takes
+about a minute.
+"""
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.figure import Figure
+
+from sonde import ICEM, Explorer, Pendulum, Trajectory, rollout
+from sonde.models.base import Belief
+from sonde.models.ensemble import ProbabilisticEnsemble
+from sonde.precision import double_precision
+from sonde.runs.figures import GRID, STYLE, uncertainty_field
+
+MODEL = ProbabilisticEnsemble(members=5, width=128)  # as in pendulum-pe-lite
+MEAN, EPISTEMIC, ALEATORIC = "#0072B2", "#56B4E9", "#C04800"
+EDGE, NOISE, POINTS, STEPS = 4.0, 3.0, 60, 1500
+EPISODES, HORIZON = 3, 100
+
+
+def toy(bootstrap: bool) -> Explorer:
+    """An ensemble that was told y at random x, as the change of a state x: x' = x + y."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-EDGE, EDGE, (POINTS, 1))
+    y = x**3 + NOISE * rng.normal(size=x.shape)
+    # all points fit into one batch, so that an epoch is a step
+    model = replace(MODEL, bootstrap=bootstrap, epochs=STEPS)
+    explorer = Explorer("random", model, ICEM(), state_dim=1, action_dim=1, capacity=POINTS)
+    explorer.tell(Trajectory(x, np.zeros_like(x), x + y))
+    return explorer
+
+
+def pendulum() -> Explorer:
+    """An ensemble that saw the pendulum under random torques."""
+    explorer = Explorer("random", MODEL, ICEM(), state_dim=3, action_dim=1, capacity=EPISODES * HORIZON)
+    for _ in range(EPISODES):
+        explorer.tell(rollout(Pendulum(), explorer.ask(), HORIZON))
+    return explorer
+
+
+@double_precision
+def believe(explorer: Explorer, x: np.ndarray) -> Belief:
+    """The toy's beliefs at many x."""
+    posterior = jax.tree.map(lambda leaf: leaf[0], explorer.posterior)
+    return jax.tree.map(np.asarray, jax.vmap(posterior.believe)(jnp.asarray(x[:, None]), jnp.zeros((len(x), 1))))
+
+
+def draw_toy(ax: Axes, explorer: Explorer) -> float:
+    """A panel of the toy; returns how many times the epistemic std outside the data is that inside."""
+    x = np.linspace(-1.5 * EDGE, 1.5 * EDGE, 401)
+    belief = believe(explorer, x)
+    assert belief.members is not None
+    mean, epistemic, aleatoric = belief.mean[:, 0] - x, belief.epistemic_std[:, 0], belief.aleatoric_std[:, 0]
+    ax.axvspan(-EDGE, EDGE, color="0.95", zorder=0)
+    ax.fill_between(x, mean - 2 * epistemic, mean + 2 * epistemic, color=EPISTEMIC, alpha=0.5, lw=0, label="± 2 epistemic std")
+    for sign, label in ((-1, None), (1, "± 2 aleatoric std")):
+        ax.plot(x, mean + sign * 2 * aleatoric, color=ALEATORIC, lw=1.2, linestyle="--", label=label)
+    for i, member in enumerate(belief.members.means[:, :, 0].T):
+        ax.plot(x, member - x, color=MEAN, lw=0.8, alpha=0.7, label="members" if i == 0 else None)
+    ax.plot(x, mean, color=MEAN, lw=2.2, label="their mean")
+    ax.plot(x, x**3, color="0.1", lw=1.4, linestyle=":", label="truth")
+    told, answers = (np.asarray(array[0, :, 0]) for array in (explorer.data.states, explorer.data.next_states))
+    ax.scatter(told, answers - told, s=9, color="0.1", zorder=4, label="measurements")
+    ax.set(xlabel="x", ylabel="y", xlim=x[[0, -1]], ylim=(-200, 200))
+    ax.spines[["top", "right"]].set_visible(False)
+    return float(epistemic[np.abs(x) > 1.25 * EDGE].mean() / epistemic[np.abs(x) < EDGE].mean())
+
+
+def draw_pendulum(figure: Figure, ax: Axes, explorer: Explorer) -> float:
+    """The panel of the pendulum; returns how many times the epistemic std far from visited states is that near them."""
+    plane = Pendulum().plane()
+    sides = [low + np.linspace(-0.015, 1.015, GRID) * (high - low) for low, high in (plane.x_range, plane.y_range)]
+    a, b = np.meshgrid(*sides)
+    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.action_dim)
+    visited = np.asarray(explorer.data.states[0])
+    greys = ListedColormap(matplotlib.colormaps["Greys"](np.linspace(0, 0.75, 256)))
+    image = ax.pcolormesh(a, b, field, norm=LogNorm(), cmap=greys, shading="gouraud", rasterized=True)
+    figure.colorbar(image, ax=ax, pad=0.02, aspect=35, label="epistemic std at zero torque (norm, state units, log scale)")
+    ax.scatter(*plane.from_state(visited), s=14, color=MEAN, edgecolors="white", linewidths=0.3)
+    ax.set(xlabel=plane.x_label, ylabel=plane.y_label, xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
+    ax.set_xticks([at for at, _ in plane.x_ticks], [word for _, word in plane.x_ticks])
+    # distances between states whose speed is in units of its limit
+    gaps = (plane.to_state(a, b).reshape(-1, 1, 3) - visited) / [1.0, 1.0, plane.y_range[1]]
+    nearest = np.sqrt((gaps**2).sum(axis=-1)).min(axis=1).reshape(field.shape)
+    return float(field[nearest > 0.5].mean() / field[nearest < 0.1].mean())
+
+
+def main() -> None:
+    """Draw all and say what the eye should see."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "ensemble.png", help="the picture")
+    out = parser.parse_args().out
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(13, 6.6), dpi=120, layout="constrained")
+        grid = figure.add_gridspec(2, 2)
+        ratios = {}
+        for place, (bootstrap, title) in enumerate(((False, "all members see all data"), (True, "each sees a resample"))):
+            ax = figure.add_subplot(grid[place, 0])
+            ratios[f"toy, {title}"] = draw_toy(ax, toy(bootstrap))
+            ax.set_title(f"y = x³ + noise, measured in [−4, 4]; {title}")
+            if place == 0:
+                ax.set_xlabel("")
+                ax.legend(loc="upper left", fontsize=9.5)
+        ax = figure.add_subplot(grid[:, 1])
+        ratios["pendulum"] = draw_pendulum(figure, ax, pendulum())
+        ax.set_title(f"Pendulum, {EPISODES * HORIZON} measurements under random torques (points)")
+        figure.savefig(out)
+    for name, ratio in ratios.items():
+        print(f"{name}: the epistemic std away from the data is {ratio:.1f} times that among them")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,473 @@
+"""Probabilistic ensembles: networks against numpy, their training against what it promises, and whether they know what they do
+not know."""
+
+from dataclasses import replace
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.stats import norm, truncnorm
+
+from sonde import Pendulum, ProbabilisticEnsemble, SondeError
+from sonde.data import Data
+from sonde.models.network import Network
+
+# compiling is most of what these tests cost, hence few settings, and little effort spent on code that runs a few steps only
+SMALL = ProbabilisticEnsemble(members=3, layers=1, width=8, batch=8, epochs=2)
+CAPACITY, COUNT, HIDDEN = 40, 30, 0.3
+
+
+QUICKLY = {"xla_backend_optimization_level": 0}
+
+
+@partial(jax.jit, static_argnums=0)
+def fit(model, params, data, key):
+    return model.fit(params, data, data.count, key)
+
+
+@partial(jax.jit, static_argnums=0, compiler_options=QUICKLY)
+def fit_briefly(model, params, data, key):
+    return model.fit(params, data, data.count, key)
+
+
+@partial(jax.jit, static_argnums=0)
+def believe(model, params, data, x, u):
+    return jax.vmap(model.condition(params, data).believe)(x, u)
+
+
+def measurements(seed=0, count=COUNT, capacity=CAPACITY) -> Data:
+    """Two states, one action; what lies beyond `count` is garbage."""
+    rng = np.random.default_rng(seed)
+    states, actions = rng.normal([1, -5], [2, 0.3], (capacity, 2)), rng.uniform(-1, 1, (capacity, 1))
+    changes = np.stack([3 * np.sin(states[:, 0]) + actions[:, 0], 0.1 * states[:, 0]], axis=-1)
+    arrays = (states, actions, states + changes + 0.05 * rng.normal(size=(capacity, 2)))
+    return Data(*map(jnp.asarray, arrays), count=jnp.asarray(count))
+
+
+def fresh(model, seed=0):
+    return model.init(2, 1, jax.random.key(seed))
+
+
+def trained(model=SMALL, data=None, start=None, key=1):
+    """Params after one fit."""
+    start, data = fresh(model) if start is None else start, measurements() if data is None else data
+    return fit_briefly(model, start, data, jax.random.key(key))
+
+
+def flat(tree) -> np.ndarray:
+    """All numbers of a pytree."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def forward(weights, biases, z) -> np.ndarray:
+    """A network in numpy and double precision, for points [..., inputs]."""
+    h = np.asarray(z, float)
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        h = h @ np.asarray(weight, float) + np.asarray(bias, float)
+        if i + 1 < len(weights):
+            h = h / (1 + np.exp(-h))
+    return h
+
+
+# ---- one network -------------------------------------------------------------------------------------------------------------
+
+
+def test_network_is_what_numpy_computes(x64):
+    network = Network.init((3, 8, 16, 4), jax.random.key(0))
+    network = eqx.tree_at(lambda n: n.biases, network, tuple(0.3 + jnp.arange(len(b), dtype=b.dtype) for b in network.biases))
+    z = np.random.default_rng(0).normal(size=(20, 3))
+    expected = forward(network.weights, network.biases, z)
+    np.testing.assert_allclose(network(jnp.asarray(z)), expected, rtol=2e-5, atol=1e-5)
+
+
+def test_network_thinks_in_single_precision(x64):
+    """Also where the engine asks for double: a network's products are most of the work."""
+    network = Network.init((3, 8, 4), jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(network)} == {jnp.dtype("float32")}
+    assert network(jnp.ones((1, 3), jnp.float64)).dtype == jnp.float32
+    params = trained()
+    assert {leaf.dtype for leaf in jax.tree.leaves(params.networks)} == {jnp.dtype("float32")}
+
+
+def test_initial_weights_keep_the_spread(x64):
+    """Std 1 / sqrt(inputs), none beyond two stds of the normal that was cut."""
+    network = Network.init((400, 300, 100), jax.random.key(0))
+    for weight, inputs in zip(network.weights, (400, 300), strict=True):
+        reference = truncnorm(-2, 2)
+        np.testing.assert_allclose(np.std(weight), inputs**-0.5, rtol=0.02)
+        assert np.abs(weight).max() <= 1.0001 * 2 / reference.std() * inputs**-0.5
+    assert not flat(network.biases).any()
+
+
+# ---- what an ensemble believes -----------------------------------------------------------------------------------------------
+
+
+def test_belief_is_the_statistics_of_the_members(x64):
+    """Networks in numpy on inputs in numpy's units; means, stds and noise brought back to state units."""
+    data, params = measurements(), trained()
+    visible = slice(0, COUNT)
+    z, y = np.asarray(data.inputs())[visible], np.asarray(data.next_states - data.states)[visible]
+    rng = np.random.default_rng(5)
+    x, u = rng.normal([1, -5], [2, 0.3], (7, 2)), rng.uniform(-1, 1, (7, 1))
+    belief = believe(SMALL, params, data, jnp.asarray(x), jnp.asarray(u))
+
+    points = (np.concatenate([x, u], axis=1) - z.mean(axis=0)) / z.std(axis=0)
+    networks = params.networks
+    outputs = [forward([w[e] for w in networks.weights], [b[e] for b in networks.biases], points) for e in range(3)]
+    # the noise head's own formula is a matter of the tests below
+    log_stds = np.stack([np.asarray(SMALL.heads(jnp.asarray(out, jnp.float32))[1]) for out in outputs], axis=1)
+    means = x[:, None] + y.mean(axis=0) + y.std(axis=0) * np.stack([out[:, :2] for out in outputs], axis=1)
+    stds = y.std(axis=0) * np.exp(log_stds)
+    assert belief.members.means.shape == (7, 3, 2)
+    np.testing.assert_allclose(belief.members.means, means, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(belief.members.stds, stds, rtol=1e-4)
+    np.testing.assert_allclose(belief.mean, means.mean(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(belief.epistemic_std, means.std(axis=1), rtol=1e-3)
+    np.testing.assert_allclose(belief.aleatoric_std, np.sqrt((stds**2).mean(axis=1)), rtol=1e-4)
+    assert belief.mean.dtype == jnp.float64
+
+
+def test_a_member_on_its_own_believes_what_it_says_in_the_ensemble(x64):
+    x, u = jnp.array([0.5, -4.8]), jnp.array([0.2])
+
+    @jax.jit
+    def both(params):
+        posterior = SMALL.condition(params, measurements())
+        return posterior.believe(x, u), jax.vmap(lambda index: posterior.member(index).believe(x, u))(jnp.arange(7))
+
+    together, alone = both(trained())
+    in_turn = np.arange(7) % 3
+    np.testing.assert_allclose(alone.mean, together.members.means[in_turn], rtol=1e-6)
+    np.testing.assert_allclose(alone.aleatoric_std, together.members.stds[in_turn], rtol=1e-6)
+    np.testing.assert_array_equal(alone.epistemic_std, 0)
+
+
+def test_before_any_data_an_ensemble_believes_something_finite(x64):
+    """No rows at all: the fit must not divide by zero either."""
+    data = measurements(count=0)
+    for params in (fresh(SMALL), trained(data=data)):
+        belief = believe(SMALL, params, data, data.states, data.actions)
+        assert np.isfinite(flat(belief)).all() and np.all(np.asarray(belief.epistemic_std) > 0)
+
+
+# ---- noise -------------------------------------------------------------------------------------------------------------------
+
+RAW = np.array([-1e30, -1e4, -20.0, -3.0, 0.0, 3.0, 20.0, 1e4, 1e30])
+
+
+def noise_of(model) -> np.ndarray:
+    """The noise std, in units of the targets' spread, when the head says RAW."""
+    outputs = jnp.stack([jnp.zeros(len(RAW)), jnp.asarray(RAW)], axis=-1).astype(jnp.float32)
+    return np.exp(np.asarray(model.heads(outputs)[1], float))[:, 0]
+
+
+@pytest.mark.parametrize("floor, ceiling", [(0.01, 1.0), (0.5, 1.0), (1e-4, 30.0)])
+def test_learned_noise_stays_above_its_floor(x64, floor, ceiling):
+    noise = noise_of(replace(SMALL, noise_floor=floor, noise_ceiling=ceiling))
+    assert np.all(noise >= floor * (1 - 1e-5)) and np.all(np.diff(noise) >= -1e-6)
+    np.testing.assert_allclose(noise[:2], floor, rtol=1e-5)
+
+
+@pytest.mark.xfail(reason="heads() reaches noise_floor + noise_ceiling: the soft floor is applied after the soft ceiling")
+@pytest.mark.parametrize("floor, ceiling", [(0.01, 1.0), (0.5, 1.0)])
+def test_learned_noise_stays_below_its_ceiling(x64, floor, ceiling):
+    """ "Largest noise std that can be learned": expected at most `ceiling`, and just that for a head that says infinity."""
+    noise = noise_of(replace(SMALL, noise_floor=floor, noise_ceiling=ceiling))
+    np.testing.assert_allclose(noise[-2:], ceiling, rtol=1e-5)
+
+
+def test_between_its_limits_the_noise_is_what_the_head_says(x64):
+    noise = noise_of(replace(SMALL, noise_floor=1e-6, noise_ceiling=1e6))
+    np.testing.assert_allclose(noise[3:6], np.exp(RAW[3:6]), rtol=1e-4)
+
+
+def test_noise_stays_within_its_limits_for_inputs_far_away(x64):
+    """Twice as far as single precision reaches in the network's units would be infinite; a million spreads are not."""
+    data, params = measurements(), trained()
+    far = jnp.array([[1e6, 0.0], [-1e6, 1e6], [0.0, -1e6]])
+    belief = believe(SMALL, params, data, far, jnp.zeros((3, 1)))
+    spread = np.asarray(data.next_states - data.states)[:COUNT].std(axis=0)
+    assert np.isfinite(flat(belief)).all()
+    assert np.all(belief.members.stds >= spread * SMALL.noise_floor * (1 - 1e-5))
+    assert np.all(belief.members.stds <= spread * (SMALL.noise_ceiling + SMALL.noise_floor) * (1 + 1e-5))
+
+
+def test_fixed_noise_is_the_same_everywhere(x64):
+    """The networks then have a mean head only, and learn by least squares."""
+    model, data = replace(SMALL, noise="fixed", noise_std=0.2), measurements()
+    params = trained(model)
+    assert params.networks.weights[-1].shape == (3, 8, 2)
+    belief = believe(model, params, data, data.states, data.actions)
+    spread = np.asarray(data.next_states - data.states)[:COUNT].std(axis=0)
+    np.testing.assert_allclose(belief.aleatoric_std, np.broadcast_to(0.2 * spread, (CAPACITY, 2)), rtol=1e-5)
+    np.testing.assert_allclose(belief.members.stds, np.broadcast_to(0.2 * spread, (CAPACITY, 3, 2)), rtol=1e-5)
+    assert np.all(np.asarray(belief.epistemic_std) > 0)
+
+
+# ---- training ----------------------------------------------------------------------------------------------------------------
+
+# limits so wide that the noise is the head's
+FREE = replace(SMALL, members=2, layers=1, width=4, noise_floor=1e-6, noise_ceiling=1e6)
+
+
+def in_a_row(network) -> np.ndarray:
+    """All weights, then all biases."""
+    return flat((network.weights, network.biases)).astype(float)
+
+
+def numpy_loss(network, noise, z, y):
+    """The mean negative log density of y, as a function of all weights and biases in a row; in double precision."""
+    shapes = [leaf.shape for leaf in (*network.weights, *network.biases)]
+
+    def loss(numbers):
+        parts = np.split(numbers, np.cumsum([np.prod(shape) for shape in shapes])[:-1])
+        parts = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        out = forward(parts[: len(parts) // 2], parts[len(parts) // 2 :], z)
+        if noise == "fixed":
+            return 0.5 * np.mean((y - out) ** 2)
+        mean, raw = np.split(out, 2, axis=-1)
+        return -np.mean(norm.logpdf(y, mean, np.exp(raw)))
+
+    return loss, in_a_row(network)
+
+
+@pytest.mark.parametrize("noise, constant", [("learned", 0.5 * np.log(2 * np.pi)), ("fixed", 0.0)])
+def test_loss_and_its_gradient(x64, noise, constant):
+    """Against scipy's normal density and finite differences."""
+    model = replace(FREE, noise=noise)
+    network = jax.tree.map(lambda leaf: leaf[0], fresh(model).networks)
+    rng = np.random.default_rng(0)
+    z, y = rng.normal(size=(6, 3)).astype(np.float32), rng.normal(size=(6, 2)).astype(np.float32)
+    value, gradient = jax.jit(jax.value_and_grad(model._loss))(network, jnp.asarray(z), jnp.asarray(y))
+    loss, at = numpy_loss(network, noise, z, y)
+    np.testing.assert_allclose(value, loss(at) - constant, rtol=1e-5)
+    np.testing.assert_allclose(in_a_row(gradient), approx_fprime(at, loss, 1e-7), rtol=1e-3, atol=1e-5)
+
+
+def test_the_first_step_of_a_fit_descends_the_likelihood(x64):
+    """Adam's first step is the learning rate against the sign of the gradient: here of all visible rows at once."""
+    model, data = replace(FREE, max_steps=1, batch=COUNT, learning_rate=1e-3, weight_decay=0.0), measurements()
+    start = fresh(model)
+    after = trained(model, data, start)
+    z, y = np.asarray(data.inputs())[:COUNT], np.asarray(data.next_states - data.states)[:COUNT]
+    z, y = (z - z.mean(axis=0)) / z.std(axis=0), (y - y.mean(axis=0)) / y.std(axis=0)
+    for member in range(2):
+        pick = lambda leaf, e=member: leaf[e]
+        loss, at = numpy_loss(jax.tree.map(pick, start.networks), "learned", z, y)
+        gradient = approx_fprime(at, loss, 1e-7)
+        moved = in_a_row(jax.tree.map(pick, after.networks)) - at
+        clear = np.abs(gradient) > 1e-3
+        assert clear.mean() > 0.9
+        np.testing.assert_allclose(moved[clear], -1e-3 * np.sign(gradient[clear]), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "count, hidden, max_steps, steps",
+    [
+        (30, 0.0, 5000, 12),  # 3 passes of ceil(30 / 8)
+        (32, 0.0, 5000, 12),  # no batch too many where it comes out even
+        (33, 0.0, 5000, 15),
+        (5, 0.0, 5000, 3),  # fewer rows than a batch
+        (30, 0.0, 11, 11),  # stopped within a pass
+        (40, 0.2, 5000, 12),  # of 40 rows 32 are seen
+    ],
+)
+def test_number_of_gradient_steps(x64, count, hidden, max_steps, steps):
+    """An input that never changes has no gradient: only the decay moves its weights, by 1 - 0.01 at every step."""
+    model = replace(SMALL, epochs=3, max_steps=max_steps, learning_rate=0.01, weight_decay=1.0)
+    data = measurements(count=count)
+    data = eqx.tree_at(lambda d: d.actions, data, jnp.full_like(data.actions, 0.25)).without(hidden)
+    start = fresh(model)
+    after = trained(model, data, start)
+    ratio = np.asarray(after.networks.weights[0][:, 2] / start.networks.weights[0][:, 2], float)
+    np.testing.assert_allclose(np.log(ratio) / np.log(0.99), steps, atol=0.01)
+
+
+def test_the_limit_on_steps_only_cuts(x64):
+    """Eight steps are the first eight, however many passes they would be part of."""
+    np.testing.assert_array_equal(flat(trained(SMALL)), flat(trained(replace(SMALL, epochs=7, max_steps=8))))
+
+
+def with_garbage(data: Data, rows) -> Data:
+    """Other numbers in these rows."""
+    change = lambda array: array.at[jnp.asarray(rows)].multiply(-3.0).at[jnp.asarray(rows)].add(100.0)
+    return Data(change(data.states), change(data.actions), change(data.next_states), data.count, data.hidden)
+
+
+@pytest.mark.parametrize("model", [SMALL, replace(SMALL, bootstrap=True)])
+def test_rows_that_may_not_be_seen_have_no_influence(x64, model):
+    data = measurements().without(HIDDEN)
+    seen, unseen = np.flatnonzero(data.mask()), np.flatnonzero(~np.asarray(data.mask()))
+    hidden = unseen[unseen < COUNT]
+    assert 5 <= len(hidden) <= 12 and len(unseen) == len(hidden) + CAPACITY - COUNT
+    reference = flat(trained(model, data))
+    assert np.array_equal(reference, flat(trained(model, with_garbage(data, unseen))))
+    # while a row that is seen does have influence
+    assert not np.array_equal(reference, flat(trained(model, with_garbage(data, seen[:1]))))
+
+
+def test_members_differ(x64):
+    networks = trained().networks
+    for a, b in [(0, 1), (0, 2), (1, 2)]:
+        assert all(np.abs(weight[a] - weight[b]).max() > 0.1 for weight in networks.weights)
+
+
+def spread_of_equals(model) -> float:
+    """How far members have come apart that started with the same weights."""
+    start = fresh(model)
+    same = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:1], leaf.shape), start.networks)
+    params = trained(model, start=eqx.tree_at(lambda p: p.networks, start, same))
+    return max(float(np.std(weight, axis=0).max()) for weight in params.networks.weights)
+
+
+def test_each_member_has_its_own_order_and_resample_of_the_data(x64):
+    """Members that start as one stay one where they see the same, that is all data in every batch."""
+    whole = replace(SMALL, batch=COUNT, epochs=5)
+    assert spread_of_equals(whole) < 1e-6
+    assert spread_of_equals(SMALL) > 1e-4
+    assert spread_of_equals(replace(whole, bootstrap=True)) > 1e-4
+
+
+def test_resamples_draw_from_all_rows(x64):
+    """Two rows trade their targets, which changes neither mean nor spread: some member must notice, whichever rows they are."""
+    model, data = replace(SMALL, bootstrap=True), measurements(count=15).without(HIDDEN)
+    start, rows, change = fresh(model), np.flatnonzero(data.mask()), data.targets()
+    reference = flat(trained(model, data, start).networks)
+    for row, other in zip(rows, np.roll(rows, 1), strict=True):
+        traded = change.at[row].set(change[other]).at[other].set(change[row])
+        changed = eqx.tree_at(lambda d: d.next_states, data, data.states + traded)
+        assert np.abs(reference - flat(trained(model, changed, start).networks)).max() > 1e-5, f"rows {row} and {other}"
+
+
+def test_new_weights_forget_and_kept_weights_do_not(x64):
+    starts = [fresh(SMALL, seed) for seed in (0, 7)]
+    again = [flat(trained(replace(SMALL, weights="reset"), start=start)) for start in starts]
+    np.testing.assert_array_equal(again[0], again[1])
+    kept = [flat(trained(SMALL, start=start)) for start in starts]
+    assert np.abs(kept[0] - kept[1]).max() > 0.1
+    # new ones are drawn from the fit's key, and are not those of the first start either
+    other = flat(trained(replace(SMALL, weights="reset"), start=starts[0], key=2))
+    assert np.abs(again[0] - other).max() > 0.1
+    assert np.abs(again[0] - kept[0]).max() > 0.1
+
+
+def test_same_key_same_weights(x64):
+    assert np.array_equal(flat(trained(key=3)), flat(trained(key=3)))
+    assert not np.array_equal(flat(trained(key=3)), flat(trained(key=4)))
+
+
+def test_lockstep_gives_each_run_what_it_gets_alone(x64):
+    data = [measurements(seed).without(HIDDEN) for seed in range(3)]
+    starts, keys = [fresh(SMALL, seed) for seed in range(3)], jax.random.split(jax.random.key(0), 3)
+    stack = lambda trees: jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+    fit_all = jax.jit(jax.vmap(lambda p, d, k: SMALL.fit(p, d, jnp.asarray(COUNT), k)), compiler_options=QUICKLY)
+    together = fit_all(stack(starts), stack(data), keys)
+    for run in range(3):
+        alone = fit_briefly(SMALL, starts[run], data[run], keys[run])
+        np.testing.assert_allclose(flat(jax.tree.map(lambda leaf, r=run: leaf[r], together)), flat(alone), atol=1e-5)
+
+
+# ---- knowing what it does not know -------------------------------------------------------------------------------------------
+
+
+def cubic(seed: int, count: int, noise) -> tuple[np.ndarray, np.ndarray]:
+    """y = x^3 + noise(x) for x in [-4, 4]."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-4, 4, count)
+    return x, x**3 + noise(x) * rng.normal(size=count)
+
+
+def learn_line(model, seed, x, y):
+    """The belief about y as a function of x [N], from a fit to points: x is the state and y its change; the action is idle."""
+    column = jnp.asarray(x)[:, None]
+    data = Data(column, jnp.zeros_like(column), column + jnp.asarray(y)[:, None], jnp.asarray(len(x)))
+    params = fit(model, model.init(1, 1, jax.random.key(seed)), data, jax.random.key(seed + 100))
+
+    def belief(points):
+        points = jnp.asarray(points)[:, None]
+        it = believe(model, params, data, points, jnp.zeros_like(points))
+        return tuple(np.asarray(value)[:, 0] for value in (it.mean - points, it.epistemic_std, it.aleatoric_std))
+
+    return belief
+
+
+def test_members_disagree_where_there_are_no_data(x64):
+    """The classic toy, with the classic noise of 3. Over four sets of data, as one alone is a matter of luck: 4 to 19 times."""
+    model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=2000)
+    inside, outside = np.linspace(-4, 4, 81), np.concatenate([np.linspace(-7, -5.5, 16), np.linspace(5.5, 7, 16)])
+    near = far = 0.0
+    for seed in range(4):
+        belief = learn_line(model, seed, *cubic(seed, 200, lambda x: 3.0))
+        near, far = near + belief(inside)[1].mean(), far + belief(outside)[1].mean()
+        mean = belief(inside)[0]
+        assert np.sqrt(np.mean((mean - inside**3) ** 2)) < 2, "inside, the function itself must have been learned"
+    assert far > 5 * near
+
+
+def test_noise_that_varies_is_learned(x64):
+    """Noise from 1 at x = 0 to 10 at |x| = 4: held-out likelihood beats every Gaussian with a constant variance."""
+    noise = lambda x: 1 + 9 * np.abs(x) / 4
+    (x, y), (x_test, y_test) = cubic(0, 800, noise), cubic(1, 2000, noise)
+    model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=2000, learning_rate=1e-3)
+    belief = learn_line(model, 0, x, y)
+    mean, epistemic, aleatoric = belief(x_test)
+
+    def nll(centre, std):
+        return -norm.logpdf(y_test, centre, std).mean()
+
+    ours, least_squares = nll(mean, np.hypot(epistemic, aleatoric)), np.polynomial.Polynomial.fit(x, y, 3)
+    assert ours < nll(y.mean(), y.std()) - 1
+    assert ours < nll(least_squares(x_test), (y - least_squares(x)).std()) - 0.1
+    assert ours < nll(mean, (y - belief(x)[0]).std()) - 0.1
+    # and near the best that can be: the truth itself
+    assert ours < nll(x_test**3, noise(x_test)) + 0.1
+    left, middle, right = belief(np.array([-3.0, 0.0, 3.0]))[2]
+    np.testing.assert_allclose([left, right], 1 + 9 * 3 / 4, rtol=0.2)
+    assert middle < 0.4 * min(left, right), "1 in truth, but the network rounds off the tip"
+
+
+def test_fast_pendulums_are_unknown_to_who_saw_slow_ones(x64):
+    world, rng = Pendulum(), np.random.default_rng(0)
+    model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=1000)
+    theta, slow, actions = rng.uniform(-np.pi, np.pi, 500), rng.uniform(-1, 1, 500), jnp.asarray(rng.uniform(-1, 1, (500, 1)))
+    states = lambda speed: jnp.asarray(np.stack([np.cos(theta), np.sin(theta), speed], axis=-1))
+    seen, fast = states(slow), states(np.sign(slow) * rng.uniform(6.5, 7.5, 500))
+    data = Data(seen, actions, jax.vmap(world.dynamics)(seen, actions), jnp.asarray(500))
+    params = fit(model, model.init(3, 1, jax.random.key(0)), data, jax.random.key(1))
+    near, far = (np.asarray(believe(model, params, data, x, actions).epistemic_std).mean(axis=0) for x in (seen, fast))
+    assert np.all(far > 5 * near), "in every output"
+
+
+# ---- refusals ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"members": 1}, "members must be 2 or more, got 1; one network cannot disagree with itself"),
+        ({"members": 0}, "members must be 2 or more, got 0"),
+        ({"width": 0}, "model: width must be above 0, got 0"),
+        ({"layers": 0}, "model: layers must be above 0, got 0"),
+        ({"batch": 0}, "model: batch must be above 0, got 0"),
+        ({"epochs": -1}, "model: epochs must be above 0, got -1"),
+        ({"max_steps": 0}, "model: max_steps must be above 0, got 0"),
+        ({"learning_rate": float("nan")}, "model: learning_rate must be above 0, got nan"),
+        ({"noise_floor": 0.0}, "model: noise_floor must be above 0, got 0.0"),
+        ({"noise_std": -0.1}, "model: noise_std must be above 0, got -0.1"),
+        ({"weight_decay": -1.0}, "weight_decay must be 0 or above, got -1.0"),
+        ({"weight_decay": float("nan")}, "weight_decay must be 0 or above, got nan"),
+        ({"noise_ceiling": 0.01}, r"noise_ceiling must be above noise_floor \(0.01\), got 0.01"),
+        ({"noise_ceiling": 0.005}, r"noise_ceiling must be above noise_floor \(0.01\), got 0.005"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(SondeError, match=message):
+        ProbabilisticEnsemble(**settings)
+
+
+def test_no_decay_at_all_is_fine():
+    assert ProbabilisticEnsemble(weight_decay=0.0).ensemble_size == 5

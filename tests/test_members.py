@@ -1,0 +1,381 @@
+"""Ensembles in plans: two members whose predictions are worked out by hand, and what every imagination and objective makes of
+them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import trapezoid
+from scipy.stats import norm
+
+from sonde import METHODS, Belief, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
+from sonde.imagination import Chance, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
+from sonde.models.base import Members
+from sonde.objectives import (
+    Imagined,
+    InformationGain,
+    JensenRenyi,
+    LogUncertainty,
+    TaskReward,
+    TrajectoryDisagreement,
+    UncertaintySum,
+    jensen_renyi,
+)
+from sonde.solvers import ControlProblem
+from tiny import TINY
+
+
+def predictions(x, u) -> Members:
+    """Member 0 says (x0 + u, 2 x1) with noise (1, 14 |x1|), member 1 says (x0 + 3u, 4 x1) with noise (7, 2 |x1|)."""
+    means = jnp.stack([jnp.stack([x[0] + u[0], 2 * x[1]]), jnp.stack([x[0] + 3 * u[0], 4 * x[1]])])
+    height = jnp.abs(x[1])
+    return Members(means, jnp.stack([jnp.stack([1 + 0 * height, 14 * height]), jnp.stack([7 + 0 * height, 2 * height])]))
+
+
+class Two(Posterior):
+    """Mean and std of the two means are (x0 + 2u, 3 x1) and (|u|, |x1|); sqrt((1 + 49) / 2) = 5, sqrt((196 + 4) / 2) = 10."""
+
+    def believe(self, x, u):
+        height = jnp.abs(x[1])
+        mean = jnp.stack([x[0] + 2 * u[0], 3 * x[1]])
+        aleatoric = jnp.stack([5 + 0 * height, 10 * height])
+        return Belief(mean, jnp.stack([jnp.abs(u[0]), height]), aleatoric, predictions(x, u))
+
+    def member(self, index):
+        return Alone(index % 2)
+
+
+class Alone(Posterior):
+    """One of the two."""
+
+    index: jax.Array
+
+    def believe(self, x, u):
+        members = predictions(x, u)
+        return Belief(members.means[self.index], jnp.zeros(2), members.stds[self.index])
+
+
+# at x = (10, -2), u = 0.5: means (10.5, -4) and (11.5, -8), stds (1, 28) and (7, 4), together (11, -6), (0.5, 2), (5, 20)
+X, U = np.array([10.0, -2.0]), np.array([0.5])
+MEANS, STDS = np.array([[10.5, -4.0], [11.5, -8.0]]), np.array([[1.0, 28.0], [7.0, 4.0]])
+# noise, belief and member: what chance may say, as numbers that are exact in binary
+NOISE, LUCK = np.array([2.0, -0.5]), np.array([-1.0, 3.0])
+
+
+def next_state(imagination, extra=(), member=0.0, particle=0, posterior=None) -> np.ndarray:
+    """One step of one particle, with chance as above."""
+    adopted = imagination.adopt(posterior or Two(), jnp.asarray(particle))
+    chance = Chance(jnp.asarray(NOISE), jnp.asarray(LUCK), jnp.asarray(member))
+    return np.asarray(imagination.next_state(adopted.believe(jnp.asarray(X), jnp.asarray(U)), jnp.array(extra, float), chance))
+
+
+def plan(imagination, actions, *, extras=None, particles=3, ensemble_size=2, seed=0, x=(0.0, 1.0)) -> Imagined:
+    """A whole plan from `x`."""
+    problem = ControlProblem(Two(), imagination, InformationGain(), 2, 1, particles, ensemble_size)
+    controls = np.asarray(actions, float)[:, None]
+    if extras is not None:
+        controls = np.concatenate([controls, extras], axis=1)
+    return eqx.filter_jit(problem.imagine)(jnp.array(x), jnp.asarray(controls), jax.random.key(seed))
+
+
+def test_the_toy_is_what_it_says(x64):
+    """Everything below rests on it."""
+    belief = Two().believe(jnp.asarray(X), jnp.asarray(U))
+    np.testing.assert_array_equal(belief.members.means, MEANS)
+    np.testing.assert_array_equal(belief.members.stds, STDS)
+    np.testing.assert_array_equal(belief.mean, MEANS.mean(axis=0))
+    np.testing.assert_array_equal(belief.epistemic_std, MEANS.std(axis=0))
+    np.testing.assert_array_equal(belief.aleatoric_std, np.sqrt((STDS**2).mean(axis=0)))
+
+
+# ---- one step ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("beta, expected", [(0.0, [11.0, -6.0]), (1.0, [10.75, -4.0]), (2.0, [10.5, -2.0])])
+def test_optimistic_goes_from_the_mean_along_eta(x64, beta, expected):
+    """(11, -6) + beta (0.5, 2) (-0.5, 1); noise is that of the whole ensemble, (5, 20) (2, -0.5) = (10, -10)."""
+    np.testing.assert_array_equal(next_state(Optimistic(beta=beta), (-0.5, 1.0)), expected)
+    noisy = next_state(Optimistic(beta=beta, noise=True), (-0.5, 1.0))
+    np.testing.assert_array_equal(noisy, np.add(expected, [10, -10]))
+
+
+def test_mean_ignores_that_the_members_disagree(x64):
+    np.testing.assert_array_equal(next_state(Mean(beta=3.0), member=0.9), [11, -6])
+    np.testing.assert_array_equal(next_state(Mean(beta=3.0, noise=True), member=0.9), [21, -16])
+
+
+@pytest.mark.parametrize("member, chosen", [(0.0, 0), (0.49, 0), (0.5, 1), (0.999, 1)])
+def test_trajectory_sampling_follows_the_member_that_chance_names(x64, member, chosen):
+    """With the noise of that member: (1, 28) or (7, 4), times (2, -0.5)."""
+    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0), member=member), MEANS[chosen])
+    noisy = next_state(TrajectorySampling(beta=3.0, noise=True), member=member)
+    np.testing.assert_array_equal(noisy, [[12.5, -18], [25.5, -10]][chosen])
+
+
+def test_trajectory_sampling_without_members_draws_from_the_gaussian(x64):
+    """(11, -6) + (0.5, 2) (-1, 3) = (10.5, 0); noise as for the whole ensemble."""
+
+    class Nameless(Posterior):
+        def believe(self, x, u):
+            belief = Two().believe(x, u)
+            return Belief(belief.mean, belief.epistemic_std, belief.aleatoric_std)
+
+    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0), posterior=Nameless()), [10.5, 0])
+    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0, noise=True), posterior=Nameless()), [20.5, -10])
+
+
+@pytest.mark.parametrize("particle", range(4))
+def test_member_trajectories_follow_members_in_turn(x64, particle):
+    """Whatever chance says of members; with the noise of that member."""
+    for member in (0.0, 0.9):
+        np.testing.assert_array_equal(next_state(MemberTrajectories(), member=member, particle=particle), MEANS[particle % 2])
+        noisy = next_state(MemberTrajectories(noise=True), member=member, particle=particle)
+        np.testing.assert_array_equal(noisy, [[12.5, -18], [25.5, -10]][particle % 2])
+
+
+@pytest.mark.parametrize("choice, chosen", [(-1.0, 0), (-0.01, 0), (0.0, 1), (0.6, 1), (1.0, 1)])
+def test_the_planner_chooses_the_member(x64, choice, chosen):
+    """The lower half of [-1, 1] is member 0 and the upper half, both ends included, member 1."""
+    np.testing.assert_array_equal(next_state(MemberChoice(), (choice,), member=0.2), MEANS[chosen])
+    np.testing.assert_array_equal(next_state(MemberChoice(noise=True), (choice,)), [[12.5, -18], [25.5, -10]][chosen])
+
+
+def test_the_choice_is_shared_evenly_among_many_members(x64):
+    """Five members predict 0 ... 4: fifths of [-1, 1]."""
+    means = jnp.arange(5.0)[:, None]
+    belief = Belief(jnp.zeros(1), jnp.ones(1), jnp.ones(1), Members(means, jnp.ones((5, 1))))
+    chance = Chance(jnp.zeros(1), jnp.zeros(1), jnp.asarray(0.0))
+    choices = [-1.0, -0.61, -0.59, -0.21, -0.19, 0.0, 0.19, 0.21, 0.59, 0.61, 1.0]
+    chosen = [float(MemberChoice().next_state(belief, jnp.array([choice]), chance)[0]) for choice in choices]
+    assert chosen == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4]
+
+
+# ---- whole plans -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "imagination, extras, expected",
+    [
+        # from (0, 1) with u = 1, then -0.5
+        (Mean(), None, [[2, 3], [1, 9]]),
+        # eta (1, -1), then (0, 0.5): (2 + 2, 3 - 2), then (4 - 1, 3 + 2 * 1 * 0.5)
+        (Optimistic(beta=2.0), [[1, -1], [0, 0.5]], [[4, 1], [3, 4]]),
+        # member 1, then 0
+        (MemberChoice(), [[0.3], [-0.3]], [[3, 4], [2.5, 8]]),
+    ],
+)
+def test_a_plan_of_two_steps(x64, imagination, extras, expected):
+    imagined = plan(imagination, [1, -0.5], extras=extras)
+    np.testing.assert_array_equal(imagined.next_states, [expected])
+    np.testing.assert_array_equal(imagined.states, [[[0, 1], expected[0]]])
+    np.testing.assert_array_equal(imagined.actions, [[1], [-0.5]])
+
+
+def test_trajectory_sampling_draws_a_member_per_step_and_particle(x64):
+    """All of the 2^3 sequences of members occur, equally often, and nothing else does: TS-1 is not TS-inf, nor an average."""
+    count, actions = 4000, np.array([1.0, -0.5, 0.25])
+    imagined = plan(TrajectorySampling(), actions, particles=count)
+    states, next_states = np.asarray(imagined.states), np.asarray(imagined.next_states)
+    assert next_states.shape == (count, 3, 2)
+    by_0 = states * [1, 2] + np.stack([actions, 0 * actions], axis=1)
+    by_1 = states * [1, 4] + np.stack([3 * actions, 0 * actions], axis=1)
+    is_0, is_1 = (next_states == by_0).all(axis=-1), (next_states == by_1).all(axis=-1)
+    assert np.all(is_0 ^ is_1)
+    sequences = np.bincount(is_1 @ [4, 2, 1], minlength=8)
+    assert np.all(np.abs(sequences - count / 8) < 5 * np.sqrt(count / 8))
+
+
+@pytest.mark.parametrize(
+    "asked, ensemble_size, noiseless, noisy", [(3, 2, 2, 4), (4, 2, 2, 4), (1, 2, 2, 2), (10, 5, 5, 10), (11, 5, 5, 15)]
+)
+def test_all_members_are_followed_equally_often(asked, ensemble_size, noiseless, noisy):
+    assert MemberTrajectories().particles(asked, ensemble_size) == noiseless
+    assert MemberTrajectories(noise=True).particles(asked, ensemble_size) == noisy
+    assert TrajectorySampling().particles(asked, ensemble_size) == asked
+    assert MemberChoice().particles(asked, ensemble_size) == 1
+    assert MemberChoice(noise=True).particles(asked, ensemble_size) == asked
+
+
+def test_a_particle_follows_its_member_through_the_whole_plan(x64):
+    imagined = plan(MemberTrajectories(), [1, -0.5, 0.25], particles=1)
+    np.testing.assert_array_equal(
+        imagined.next_states, [[[1, 2], [0.5, 4], [0.75, 8]], [[3, 4], [1.5, 16], [2.25, 64]]], err_msg="0, 0, 0 and 1, 1, 1"
+    )
+    # the objective is told what the whole ensemble believes in the states of each
+    np.testing.assert_array_equal(imagined.beliefs.epistemic_std[:, 1], [[0.5, 2], [0.5, 4]])
+    np.testing.assert_array_equal(imagined.beliefs.mean[:, 1], [[0, 6], [2, 12]])
+
+
+def test_particles_meet_the_noise_of_their_members(x64):
+    """First step from (0, 1), u = 1: means (1, 2) and (3, 4), stds (1, 14) and (7, 2)."""
+    count = 20_000
+    imagined = plan(MemberTrajectories(noise=True), [1], particles=count)
+    next_states = np.asarray(imagined.next_states)[:, 0]
+    assert next_states.shape == (count, 2)
+    for member, mean, std in [(0, [1, 2], [1, 14]), (1, [3, 4], [7, 2])]:
+        own = next_states[member::2]
+        np.testing.assert_allclose(own.std(axis=0), std, rtol=5 / np.sqrt(count))
+        assert np.all(np.abs(own.mean(axis=0) - mean) < 5 * np.array(std) / np.sqrt(count / 2))
+
+
+# ---- objectives --------------------------------------------------------------------------------------------------------------
+
+
+def test_objectives_of_an_ensembles_plan_by_hand(x64):
+    """TS-inf from (0, 1) with u = 1, then -0.5: particle 0 is at (1, 2), particle 1 at (3, 4) when the second step begins.
+
+    Epistemic stds (|u|, |x1|): (1, 1), then (0.5, 2) and (0.5, 4). Aleatoric stds (5, 10 |x1|): (5, 10), then (5, 20) and
+    (5, 40). The next states are (1, 2) and (3, 4), then (0.5, 4) and (1.5, 16).
+    """
+    imagined = plan(MemberTrajectories(), [1, -0.5])
+
+    def rewards(objective):
+        return np.asarray(objective.rewards(imagined))
+
+    information = [0.5 * (np.log(1 + 1 / 25) + np.log(1.01)), 0.5 * (np.log(1 + 0.25 / 25) + np.log(1.01))]
+    np.testing.assert_allclose(rewards(InformationGain()), information, rtol=1e-12)
+    np.testing.assert_allclose(rewards(UncertaintySum()), [2, 0.25 + (4 + 16) / 2], rtol=1e-12)
+    np.testing.assert_allclose(
+        rewards(LogUncertainty(epsilon=2.0)), [2 * np.log(5), np.log(4.25) + (np.log(8) + np.log(20)) / 2], rtol=1e-12
+    )
+    # variances of (1, 3) and (2, 4), then of (0.5, 1.5) and (4, 16)
+    np.testing.assert_allclose(rewards(TrajectoryDisagreement()), [1 + 1, 0.25 + 36], rtol=1e-12)
+    # x1 u + x0', from x1 = 1, then 2 and 4
+    task = TaskReward(lambda x, u, x_next: x[1] * u[0] + x_next[0])
+    np.testing.assert_allclose(rewards(task), [1 + (1 + 3) / 2, ((-1 + 0.5) + (-2 + 1.5)) / 2], rtol=1e-12)
+
+
+def test_information_counts_each_states_own_noise(x64):
+    """Two states with the same epistemic std: the noisier one has less to tell."""
+    shape = lambda *rows: jnp.array(rows)[None]
+    belief = Belief(jnp.zeros((1, 2, 2)), shape([3.0, 1.0], [3.0, 1.0]), shape([1.0, 1.0], [3.0, 0.5]))
+    imagined = Imagined(jnp.zeros((1, 2, 2)), jnp.zeros((2, 1)), jnp.zeros((1, 2, 2)), belief)
+    np.testing.assert_allclose(
+        InformationGain().rewards(imagined), [0.5 * (np.log(10) + np.log(2)), 0.5 * (np.log(2) + np.log(5))], rtol=1e-12
+    )
+
+
+def test_jensen_renyi_objective_by_hand(x64):
+    """Two members with equal stds s and means d apart, per dimension: log 2 - log(1 + exp(-sum d^2 / 4 s^2)); mean over K."""
+    means = np.array([[[[0.0, 1.0], [2.0, 1.0]]], [[[0.0, 0.0], [1.0, 4.0]]]])  # [K = 2, H = 1, E = 2, dx = 2]
+    stds = np.broadcast_to([0.5, 2.0], means.shape)
+    members = Members(jnp.asarray(means), jnp.asarray(stds))
+    zeros = jnp.zeros((2, 1, 2))
+    imagined = Imagined(zeros, jnp.zeros((1, 1)), zeros, Belief(zeros, zeros, zeros, members))
+    # particle 0: 4 / (4 * 0.25) = 4; particle 1: 1 / (4 * 0.25) + 16 / (4 * 4) = 2
+    expected = np.log(2) - (np.log(1 + np.exp(-4)) + np.log(1 + np.exp(-2))) / 2
+    np.testing.assert_allclose(JensenRenyi().rewards(imagined), [expected], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "means, stds",
+    [
+        ([[0.0], [1.5]], [[0.7], [0.4]]),
+        ([[0.0], [1.5], [-2.0]], [[0.7], [0.4], [1.1]]),
+        ([[0.0, 1.0], [1.2, -0.5]], [[0.6, 0.9], [1.0, 0.5]]),
+        ([[0.0, 1.0], [1.2, -0.5], [0.4, 0.3]], [[0.6, 0.9], [1.0, 0.5], [0.8, 0.7]]),
+    ],
+)
+def test_jensen_renyi_is_what_integration_gives(x64, means, stds):
+    means, stds = np.array(means), np.array(stds)
+    axis, dims = np.linspace(-8, 8, 401), means.shape[1]
+    points = np.stack(np.meshgrid(*[axis] * dims, indexing="ij"), axis=-1)
+    densities = [norm.pdf(points, mean, std).prod(axis=-1) for mean, std in zip(means, stds, strict=True)]
+
+    def entropy(density) -> float:
+        """Renyi's, of order 2; the rule of trapezia is exact to all digits for what is smooth and ends in zeros."""
+        integral = density**2
+        for _ in range(dims):
+            integral = trapezoid(integral, axis, axis=-1)
+        return -np.log(integral)
+
+    expected = entropy(np.mean(densities, axis=0)) - np.mean([entropy(density) for density in densities])
+    assert expected > 0.05
+    np.testing.assert_allclose(jensen_renyi(Members(jnp.asarray(means), jnp.asarray(stds))), expected, rtol=1e-10)
+
+
+def test_members_that_agree_have_no_divergence(x64):
+    members = Members(jnp.broadcast_to(jnp.array([1.0, -2.0]), (4, 2)), jnp.broadcast_to(jnp.array([0.3, 5.0]), (4, 2)))
+    np.testing.assert_allclose(jensen_renyi(members), 0, atol=1e-14)
+
+
+def test_divergence_has_a_ceiling(x64):
+    """E members that share nothing are told apart by log E nats, however far apart they are; no overflow on the way."""
+    members = Members(jnp.array([[0.0], [1e3], [-1e6]]), jnp.full((3, 1), 1e-3))
+    np.testing.assert_allclose(jensen_renyi(members), np.log(3), rtol=1e-12)
+
+
+# ---- recalibration -----------------------------------------------------------------------------------------------------------
+
+
+def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
+    """Members move so that their mean and std stay the belief's; each keeps its place among the others."""
+    rng = np.random.default_rng(0)
+    means, stds = rng.normal(size=(6, 4, 3)), rng.uniform(0.1, 1, (6, 4, 3))
+    whole = (means.mean(axis=1), means.std(axis=1), np.sqrt((stds**2).mean(axis=1)))
+    belief = Belief(*map(jnp.asarray, whole), Members(jnp.asarray(means), jnp.asarray(stds)))
+    epistemic, aleatoric = np.array([0.5, 1.0, 3.0]), np.array([2.0, 0.1, 1.0])
+    rescaled = belief.rescaled(jnp.asarray(epistemic), jnp.asarray(aleatoric))
+    assert rescaled.members is not None
+    np.testing.assert_array_equal(rescaled.mean, whole[0])
+    np.testing.assert_allclose(rescaled.epistemic_std, epistemic * whole[1], rtol=1e-12)
+    np.testing.assert_allclose(rescaled.aleatoric_std, aleatoric * whole[2], rtol=1e-12)
+    np.testing.assert_allclose(np.mean(rescaled.members.means, axis=1), rescaled.mean, atol=1e-12)
+    np.testing.assert_allclose(np.std(rescaled.members.means, axis=1), rescaled.epistemic_std, rtol=1e-12)
+    np.testing.assert_allclose(np.sqrt(np.mean(np.square(rescaled.members.stds), axis=1)), rescaled.aleatoric_std, rtol=1e-12)
+    np.testing.assert_array_equal(np.argsort(rescaled.members.means, axis=1), np.argsort(means, axis=1))
+
+
+def test_a_belief_without_members_is_rescaled_too(x64):
+    belief = Belief(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0]), jnp.array([4.0, 8.0]))
+    rescaled = belief.rescaled(jnp.array([2.0, 3.0]), jnp.array([0.5, 0.25]))
+    assert rescaled.members is None
+    np.testing.assert_array_equal(rescaled.mean, [1, 2])
+    np.testing.assert_array_equal(rescaled.epistemic_std, [1, 3])
+    np.testing.assert_array_equal(rescaled.aleatoric_std, [2, 2])
+
+
+# ---- methods -----------------------------------------------------------------------------------------------------------------
+
+# imagination, objective, and the controls beside the action for a state of 3 dimensions
+PAPER = {
+    "opax": (Optimistic, InformationGain, 3),
+    "opax-sum": (Optimistic, UncertaintySum, 3),
+    "opax-heuristic": (MemberChoice, LogUncertainty, 1),
+    "mean-ae": (Mean, InformationGain, 0),
+    "pets-ae": (TrajectorySampling, InformationGain, 0),
+    "h-ucrl": (Optimistic, TaskReward, 3),
+    "cee-us": (MemberTrajectories, TrajectoryDisagreement, 0),
+    "max": (TrajectorySampling, JensenRenyi, 0),
+    "plan2explore": (Mean, UncertaintySum, 0),
+    "random": (None, None, None),
+}
+
+
+def test_every_method_is_in_the_table():
+    assert set(METHODS) == set(PAPER)
+
+
+@pytest.mark.parametrize("name", list(PAPER))
+def test_methods_are_the_papers(name):
+    method, (imagination, objective, extra) = METHODS[name], PAPER[name]
+    assert method.imagination is imagination and method.objective is objective
+    if method.imagination is not None:
+        assert method.imagination().extra_controls(3) == extra
+    assert method.needs_members == (name in ("opax-heuristic", "cee-us", "max"))
+    assert method.needs_task == (name == "h-ucrl")
+
+
+@pytest.mark.parametrize("name", ["opax-heuristic", "cee-us", "max"])
+def test_methods_that_ask_members_refuse_a_model_without(name):
+    message = f"method '{name}' asks what the members of an ensemble believe, and GaussianProcess has none"
+    with pytest.raises(SondeError, match=message):
+        Explorer(name, GaussianProcess(), TINY.solver, state_dim=3, action_dim=1, capacity=10)
+    with pytest.raises(SondeError, match=message):
+        RunConfig(method=name, model=GaussianProcess())
+
+
+def test_a_posterior_without_members_says_so(x64):
+    with pytest.raises(NotImplementedError, match="Alone has no members"):
+        Alone(jnp.asarray(0)).member(jnp.asarray(0))
