@@ -44,10 +44,10 @@ def test_the_same_rows_are_hidden_at_every_count(x64, fraction):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.25, 0.5])
 def test_the_right_fraction_is_hidden_in_every_stretch(x64, fraction):
-    """Of any 100 rows in a row, to within one or two; of all rows, to within one per hundred."""
+    """Of any 100 rows in a row, to within two; of all rows, to within one per hundred."""
     hidden = np.asarray(data_of(3000, 3000).held_out(fraction)).astype(float)
     stretches = np.convolve(hidden, np.ones(100), mode="valid")
-    assert np.abs(stretches - 100 * fraction).max() < 2
+    assert np.abs(stretches - 100 * fraction).max() <= 2
     for count in (100, 300, 1000, 3000):
         assert abs(hidden[:count].sum() - fraction * count) <= count / 100
 
@@ -117,7 +117,7 @@ def test_stds_wrong_by_a_known_factor(x64):
 
 
 def test_noise_that_is_not_there_is_not_blamed_on_the_epistemic_std(x64):
-    """A model that says noise of 0.5, 1 and 2 on a system without any: coverage alone would shrink the epistemic std instead."""
+    """Noise of 0.5, 1 and 2 is claimed on a system without any: coverage alone would shrink the epistemic std instead."""
     epistemic, aleatoric = factors_for(ONES, np.array([0.5, 1.0, 2.0]), ONES, 0 * ONES)
     np.testing.assert_allclose(epistemic, 1, rtol=0.15)
     assert np.all(aleatoric < [0.4, 0.2, 0.2])
@@ -236,8 +236,13 @@ def measured(change_rows=()) -> Trajectory:
     return Trajectory(states, actions, next_states)
 
 
+def new_explorer(model, capacity=STEPS, holdout=HOLDOUT, seed=0) -> Explorer:
+    where = {"state_dim": 3, "action_dim": 1, "capacity": capacity}
+    return Explorer("random", model, TINY.solver, **where, seeds=(seed,), holdout=holdout, calibrated=True)
+
+
 def explorer_after(model, trajectory) -> Explorer:
-    it = Explorer(*("random", model, TINY.solver), state_dim=3, action_dim=1, capacity=STEPS, holdout=HOLDOUT, calibrated=True)
+    it = new_explorer(model)
     it.tell(trajectory)
     return it
 
@@ -256,7 +261,7 @@ def test_an_explorer_believes_with_calibrated_stds(kind):
     assert np.abs(np.log(alpha)).max() > 0.05 and np.abs(np.log(gamma)).max() > 0.05
     with jax.enable_x64(True):
         posterior = jax.tree.map(lambda leaf: leaf[0], it.posterior.posterior)
-        plain = jax.jit(posterior.believe)(jnp.asarray(x), jnp.asarray(u))
+        plain = jax.jit(lambda p: p.believe(jnp.asarray(x), jnp.asarray(u)))(posterior)
     belief = it.believe(x, u)
     np.testing.assert_allclose(belief.mean, plain.mean, rtol=1e-6)
     np.testing.assert_allclose(belief.epistemic_std, alpha * np.asarray(plain.epistemic_std), rtol=1e-5)
@@ -294,9 +299,7 @@ def test_held_out_measurements_do_not_influence_the_fit(kind):
 
 def test_without_any_held_out_measurements_nothing_is_calibrated():
     """Before the first episode there is nothing to judge by; without a holdout there never is."""
-    it = Explorer(
-        *("random", MODELS["gp"], TINY.solver), state_dim=3, action_dim=1, capacity=STEPS, holdout=HOLDOUT, calibrated=True
-    )
+    it = new_explorer(MODELS["gp"])
     assert it.calibration is not None
     np.testing.assert_array_equal(it.calibration.factors.epistemic, np.ones((1, 3)))
     np.testing.assert_array_equal(it.calibration.factors.aleatoric, np.ones((1, 3)))
@@ -324,32 +327,33 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
     """Three random episodes, a fifth held out: 90 % intervals hold 85 to 95 % of the truths, on average over outputs and runs.
 
-    A run alone has some 120 held-out rows, and so an error of 3 % by luck alone; hence four. Before calibration the intervals
+    A run alone has some 120 held-out rows, and so an error of 3 % by luck alone; hence three. Before calibration the intervals
     are far too wide: the noise has a floor, and the pendulum has no noise.
     """
-    world, model = Pendulum(), ProbabilisticEnsemble(width=64, epochs=300)
-    it = Explorer(
-        *("random", model, TINY.solver), state_dim=3, action_dim=1, capacity=600, seeds=range(4), holdout=0.2, calibrated=True
-    )
-    for _ in range(3):
-        it.tell(rollout(world, it.ask(), 200))
-    assert it.calibration is not None
-    before, after = np.asarray(it.calibration.before), np.asarray(it.calibration.after)
-    assert before[:, -1].mean() > 0.97
-    assert 0.85 < after[:, -1].mean() < 0.95
-    assert np.abs(after.mean(axis=(0, 2)) - LEVELS).max() < 0.07
+    model = ProbabilisticEnsemble(width=64, epochs=300)
+    before, after, in_numpy = [], [], []
+    for seed in range(3):
+        it = new_explorer(model, capacity=600, holdout=0.2, seed=seed)
+        for _ in range(3):
+            it.tell(rollout(Pendulum(), it.ask(), 200))
+        calibration, data, rows = it.calibration, it.data, held_out_rows(it, 0.2)
+        assert calibration is not None
+        before.append(np.asarray(calibration.before)[0])
+        after.append(np.asarray(calibration.after)[0])
 
-    # the same in numpy, through what a user sees; the factors undone for the coverage before
-    rows, data = held_out_rows(it, 0.2), it.data
-    states, actions, truth = (np.asarray(array)[:, rows] for array in (data.states, data.actions, data.next_states))
-    beliefs = [it.believe(states[:, i], actions[:, i]) for i in range(len(rows))]
-    mean, epistemic, aleatoric = (
-        np.stack([getattr(belief, name) for belief in beliefs], axis=1) for name in ("mean", "epistemic_std", "aleatoric_std")
-    )
-    alpha, gamma = (
-        np.asarray(it.calibration.factors.epistemic)[:, None],
-        np.asarray(it.calibration.factors.aleatoric)[:, None],
-    )
-    inside = lambda e, a: (np.abs(truth - mean) <= norm.ppf(0.95) * np.hypot(e, a)).mean(axis=1)
-    np.testing.assert_allclose(inside(epistemic / alpha, aleatoric / gamma), before[:, -1], atol=1e-9)
-    assert 0.85 < inside(epistemic, aleatoric).mean() < 0.95
+        # the same in numpy, through what a user sees; the factors undone for the coverage before
+        states, actions, truth = (np.asarray(array)[0, rows] for array in (data.states, data.actions, data.next_states))
+        beliefs = [it.believe(x, u) for x, u in zip(states, actions, strict=True)]
+        mean, epistemic, aleatoric = (
+            np.stack([getattr(belief, name) for belief in beliefs]) for name in ("mean", "epistemic_std", "aleatoric_std")
+        )
+        error = np.abs(truth - mean)
+        inside = lambda e, a, error=error: (error <= norm.ppf(0.95) * np.hypot(e, a)).mean(axis=0)
+        alpha, gamma = (np.asarray(factor)[0] for factor in (calibration.factors.epistemic, calibration.factors.aleatoric))
+        np.testing.assert_allclose(inside(epistemic / alpha, aleatoric / gamma), before[-1][-1], atol=1e-9)
+        in_numpy.append(inside(epistemic, aleatoric))
+
+    assert np.mean(before, axis=(0, 2))[-1] > 0.97
+    assert 0.85 < np.mean(after, axis=(0, 2))[-1] < 0.95
+    assert np.abs(np.mean(after, axis=(0, 2)) - LEVELS).max() < 0.06
+    assert 0.85 < np.mean(in_numpy) < 0.95

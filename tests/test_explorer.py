@@ -7,7 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import Explorer, GaussianProcess, Pendulum, SondeError, Trajectory, TrueDynamics, evaluate, rollout
+from sonde import (
+    Explorer,
+    GaussianProcess,
+    Pendulum,
+    ProbabilisticEnsemble,
+    SondeError,
+    Trajectory,
+    TrueDynamics,
+    evaluate,
+    rollout,
+)
 from sonde.config import RunConfig
 from sonde.imagination import Imagination
 from sonde.methods import METHODS, Method
@@ -33,10 +43,14 @@ def explore(config: RunConfig) -> Explorer:
     return it
 
 
-@pytest.mark.parametrize("method", list(METHODS))
-def test_every_method_explores(method):
+MODELS = {"gp": TINY.model, "ensemble": ProbabilisticEnsemble(members=3, layers=1, width=8, epochs=2)}
+WORK_TOGETHER = [(m, kind) for kind in MODELS for m in METHODS if kind == "ensemble" or not METHODS[m].needs_members]
+
+
+@pytest.mark.parametrize("method, kind", WORK_TOGETHER)
+def test_every_method_explores(method, kind):
     task = "swing-up" if METHODS[method].needs_task else None
-    it = explore(replace(TINY, method=method, task=task))
+    it = explore(replace(TINY, method=method, task=task, model=MODELS[kind]))
     assert it.transitions == 36 and it.episode == 3
     judged = judge(it.posterior, it.data, WORLD)
     assert all(np.isfinite(value).all() for value in judged.values())

@@ -127,9 +127,9 @@ def test_legend_tells_equal_folder_names_apart(tmp_path):
     assert labels(grouped(stores)) == ["opax in x/run (1 seed)", "opax in y/run (1 seed)", "h-ucrl for swing-up (1 seed)"]
 
 
-def test_every_method_has_a_look_of_its_own():
+def test_every_look_is_one_of_its_own():
     looks = [*LOOKS.values(), figures.OTHER_LOOK]
-    assert LOOKS.keys() == METHODS.keys()
+    assert LOOKS.keys() <= METHODS.keys()  # a method without a line is drawn in the last one
     assert all(len(set(part)) == len(looks) for part in zip(*looks, strict=True))
 
 

@@ -136,7 +136,8 @@ class PlotArguments:
     folders: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of runs."""
     out: Path = Path("sonde.png")
-    """The figure; .png, .pdf or .svg. For a single run the visited states are drawn beside it, as NAME-states."""
+    """The figure; .png, .pdf or .svg. For a single run the visited states and, if measurements were held out, how reliable the
+    model's intervals are, are drawn beside it, as NAME-states and NAME-calibration."""
 
 
 def plot(args: list[str]) -> None:
@@ -144,18 +145,19 @@ def plot(args: list[str]) -> None:
     chosen = tyro.cli(PlotArguments, args=args, prog="sonde plot")
     if not chosen.folders:
         raise SondeError("plot: name at least one folder of a run")
-    from sonde.runs.figures import draw_curves, draw_states
+    from sonde.runs.figures import draw_curves, draw_model
     from sonde.runs.run import restore_explorer
     from sonde.runs.store import RunStore
 
     stores = [RunStore.open(folder) for folder in chosen.folders]
     draw_curves(stores, chosen.out)
-    print(f"Figure: {chosen.out}")
-    if len(stores) == 1 and stores[0].checkpoints() and stores[0].config.world.plane() is not None:
+    figures = [chosen.out]
+    if len(stores) == 1 and stores[0].checkpoints():
         explorer = restore_explorer(stores[0], stores[0].checkpoints()[-1])
-        beside = chosen.out.with_stem(chosen.out.stem + "-states")
-        draw_states(explorer, stores[0].config.world, beside)
-        print(f"Figure: {beside}")
+        beside = lambda name: chosen.out.with_stem(f"{chosen.out.stem}-{name}")
+        figures += draw_model(explorer, stores[0].config.world, beside)
+    for figure in figures:
+        print(f"Figure: {figure}")
 
 
 def list_everything(args: list[str]) -> None:

@@ -6,7 +6,7 @@ only this module and `calibration_figure` need matplotlib: import them where a p
 
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -283,18 +283,23 @@ def _has_held_out(explorer: Explorer) -> bool:
     return explorer.calibration is not None and bool(np.isfinite(explorer.calibration.before).any())
 
 
-def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
-    """All pictures of one run, in its folder; `explorer` is the run as it stands."""
-    folder, world = store.folder / "figures", store.config.world
-    paths = [folder / "curves.png"]
-    draw_curves([store], paths[0])
+def draw_model(explorer: Explorer, world: World, path_of: Callable[[str], Path]) -> list[Path]:
+    """The pictures of what a run has learned, as far as there is something to draw; `path_of` says where each goes."""
+    paths = []
     if world.plane() is not None:
-        paths.append(folder / "states.png")
+        paths.append(path_of("states"))
         draw_states(explorer, world, paths[-1])
     if _has_held_out(explorer):
-        paths.append(folder / "calibration.png")
+        paths.append(path_of("calibration"))
         draw_calibration(explorer, world, paths[-1])
     return paths
+
+
+def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
+    """All pictures of one run, in its folder; `explorer` is the run as it stands."""
+    folder = store.folder / "figures"
+    draw_curves([store], folder / "curves.png")
+    return [folder / "curves.png", *draw_model(explorer, store.config.world, lambda name: folder / f"{name}.png")]
 
 
 def _format(out: Path) -> str:
