@@ -237,8 +237,17 @@ def measured(change_rows=()) -> Trajectory:
 
 
 def new_explorer(model, capacity=STEPS, holdout=HOLDOUT, seed=0) -> Explorer:
-    where = {"state_dim": 3, "action_dim": 1, "capacity": capacity}
-    return Explorer("random", model, TINY.solver, **where, seeds=(seed,), holdout=holdout, calibrated=True)
+    return Explorer(
+        "random",
+        model,
+        TINY.solver,
+        state_dim=3,
+        action_dim=1,
+        capacity=capacity,
+        seeds=(seed,),
+        holdout=holdout,
+        calibrated=True,
+    )
 
 
 def explorer_after(model, trajectory) -> Explorer:
