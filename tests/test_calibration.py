@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import norm
+from scipy.stats import t as student_t
 
 from sonde import (
     Belief,
@@ -140,6 +141,18 @@ def test_where_data_cannot_tell_both_factors_are_the_same(x64):
     np.testing.assert_allclose(factors.aleatoric, factors.epistemic, rtol=1e-9)
 
 
+def test_of_heavy_tails_the_wide_intervals_are_right(x64):
+    """Student's t with three degrees of freedom: no one width suits all levels. The 90 % intervals hold what they
+    promise; narrow ones then hold more."""
+    count = 1000
+    errors = student_t(3).ppf((np.arange(count) + 0.5) / count)[:, None]
+    belief = Belief(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
+    factors = find_factors(belief, jnp.asarray(errors), jnp.ones(count, bool))
+    covered = np.asarray(coverage(factors(belief), jnp.asarray(errors), jnp.ones(count, bool)))[:, 0]
+    np.testing.assert_allclose(covered[-1], 0.9, atol=0.02)
+    assert np.all(covered[:7] > LEVELS[:7] + 0.02)
+
+
 @pytest.mark.parametrize("rows, changed", [(0, False), (1, False), (9, False), (10, True)])
 def test_a_few_measurements_change_nothing(x64, rows, changed):
     """However bad the errors; only the rows that are named count."""
@@ -176,7 +189,7 @@ class Certain(Posterior):
 
 def test_coverage_after_calibration_is_cross_fitted(x64):
     """Errors are by turns three times too large and three times too small. What one half teaches is wrong for the other one by
-    nine, either way, and so `after` must say; factors found and judged on all rows at once would look far better."""
+    nine, either way, and so `after` must say: 57 % in 90 % intervals. Judged by what they taught, all rows would look well."""
     rng, count = np.random.default_rng(0), 3000
     held_out = np.arange(count) % 3 == 1
     errors = np.full(count, 1e6)  # of rows that are not held out, and must not matter
@@ -193,7 +206,7 @@ def test_coverage_after_calibration_is_cross_fitted(x64):
     assert 1 / 3 < float(calibration.factors.epistemic[0]) < 3
     mended = Belief(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
     whole = coverage(calibration.factors(mended), jnp.asarray(errors[:, None]), jnp.asarray(held_out))
-    assert calibration_error(whole) < calibration_error(calibration.after) - 0.05
+    np.testing.assert_allclose(whole[-1, 0], 0.9, atol=0.02)
 
 
 def test_cross_fitting_finds_what_both_halves_agree_on(x64):
@@ -287,9 +300,9 @@ def test_held_out_measurements_judge_a_model_that_has_not_seen_them(kind):
     with jax.enable_x64(True):
         seen = np.setdiff1d(np.arange(STEPS), rows)
         arrays = [jnp.asarray(array[seen]) for array in (trajectory.states, trajectory.actions, trajectory.next_states)]
-        posterior = model.condition(jax.tree.map(lambda leaf: leaf[0], it.params), Data(*arrays, count=jnp.asarray(len(seen))))
+        data, params = Data(*arrays, count=jnp.asarray(len(seen))), jax.tree.map(lambda leaf: leaf[0], it.params)
         states, actions = jnp.asarray(trajectory.states[rows]), jnp.asarray(trajectory.actions[rows])
-        belief = jax.jit(jax.vmap(posterior.believe))(states, actions)
+        belief = jax.jit(lambda p, d: jax.vmap(model.condition(p, d).believe)(states, actions))(params, data)
     error = np.abs(trajectory.next_states[rows] - np.asarray(belief.mean))
     stds = error / np.hypot(belief.epistemic_std, belief.aleatoric_std)
     inside = stds[None] <= norm.ppf((1 + LEVELS) / 2)[:, None, None]
@@ -336,12 +349,12 @@ def test_settings_that_cannot_work_are_refused(settings, message):
 def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
     """Three random episodes, a fifth held out: 90 % intervals hold 85 to 95 % of the truths, on average over outputs and runs.
 
-    A run alone has some 120 held-out rows, and so an error of 3 % by luck alone; hence three. Before calibration the intervals
+    A run alone has some 120 held-out rows, and so an error of 3 % by luck alone; hence two. Before calibration the intervals
     are far too wide: the noise has a floor, and the pendulum has no noise.
     """
     model = ProbabilisticEnsemble(width=64, epochs=300)
     before, after, in_numpy = [], [], []
-    for seed in range(3):
+    for seed in range(2):
         it = new_explorer(model, capacity=600, holdout=0.2, seed=seed)
         for _ in range(3):
             it.tell(rollout(Pendulum(), it.ask(), 200))

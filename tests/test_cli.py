@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from sonde import cli
+from sonde import METHODS, cli
 from sonde.runs.store import RunStore
-from tiny import TINY, TINY_OPTIONS
+from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 
 
 def call(monkeypatch, *args: str) -> int:
@@ -40,6 +40,17 @@ def test_explore_writes_a_whole_run(finished):
     assert (finished / "figures" / "curves.png").stat().st_size > 10_000
     assert (finished / "figures" / "states.png").stat().st_size > 10_000
     assert json.loads((finished / "config.json").read_text())["horizon"] == 12
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_explores_with_an_ensemble(method, monkeypatch, tmp_path):
+    small = ["--model.members", "3", "--model.layers", "1", "--model.width", "8", "--model.epochs", "2"]
+    options = [*TINY_LENGTHS, *small, *TINY_SOLVER, "--evaluate-every", "0", "--method", method]
+    options += ["--task", "keep-down"] if method == "h-ucrl" else []
+    assert call(monkeypatch, "explore", "pendulum-pe-lite", *options, "--out", str(tmp_path / "run")) == 0
+    rows = RunStore.open(tmp_path / "run").load_metrics()
+    assert [row["transitions"] for row in rows] == [12, 24, 36]
+    assert (tmp_path / "run" / "figures" / "curves.png").stat().st_size > 10_000
 
 
 def test_resume_of_a_finished_run_changes_no_result(finished, monkeypatch, capsys):

@@ -166,18 +166,13 @@ def noise_of(model) -> np.ndarray:
 
 
 @pytest.mark.parametrize("floor, ceiling", [(0.01, 1.0), (0.5, 1.0), (1e-4, 30.0)])
-def test_learned_noise_stays_above_its_floor(x64, floor, ceiling):
+def test_learned_noise_stays_within_its_limits(x64, floor, ceiling):
+    """And comes as near to them as one likes, as the head says less and less or more and more."""
     noise = noise_of(replace(SMALL, noise_floor=floor, noise_ceiling=ceiling))
-    assert np.all(noise >= floor * (1 - 1e-5)) and np.all(np.diff(noise) >= -1e-6)
+    assert np.all(noise >= floor * (1 - 1e-5)) and np.all(noise <= ceiling * (1 + 1e-5))
     np.testing.assert_allclose(noise[:2], floor, rtol=1e-5)
-
-
-@pytest.mark.xfail(reason="heads() reaches noise_floor + noise_ceiling: the soft floor is applied after the soft ceiling")
-@pytest.mark.parametrize("floor, ceiling", [(0.01, 1.0), (0.5, 1.0)])
-def test_learned_noise_stays_below_its_ceiling(x64, floor, ceiling):
-    """ "Largest noise std that can be learned": expected at most `ceiling`, and just that for a head that says infinity."""
-    noise = noise_of(replace(SMALL, noise_floor=floor, noise_ceiling=ceiling))
     np.testing.assert_allclose(noise[-2:], ceiling, rtol=1e-5)
+    assert np.all(np.diff(noise[2:7]) > 0)
 
 
 def test_between_its_limits_the_noise_is_what_the_head_says(x64):
@@ -193,7 +188,7 @@ def test_noise_stays_within_its_limits_for_inputs_far_away(x64):
     spread = np.asarray(data.next_states - data.states)[:COUNT].std(axis=0)
     assert np.isfinite(flat(belief)).all()
     assert np.all(belief.members.stds >= spread * SMALL.noise_floor * (1 - 1e-5))
-    assert np.all(belief.members.stds <= spread * (SMALL.noise_ceiling + SMALL.noise_floor) * (1 + 1e-5))
+    assert np.all(belief.members.stds <= spread * SMALL.noise_ceiling * (1 + 1e-5))
 
 
 def test_fixed_noise_is_the_same_everywhere(x64):
@@ -396,11 +391,11 @@ def learn_line(model, seed, x, y):
 
 
 def test_members_disagree_where_there_are_no_data(x64):
-    """The classic toy, with the classic noise of 3. Over four sets of data, as one alone is a matter of luck: 4 to 19 times."""
+    """The classic toy, with the classic noise of 3. Three sets of data, as one alone is a matter of luck: 4 to 19 times."""
     model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=2000)
     inside, outside = np.linspace(-4, 4, 81), np.concatenate([np.linspace(-7, -5.5, 16), np.linspace(5.5, 7, 16)])
     near = far = 0.0
-    for seed in range(4):
+    for seed in range(3):
         belief = learn_line(model, seed, *cubic(seed, 200, lambda x: 3.0))
         near, far = near + belief(inside)[1].mean(), far + belief(outside)[1].mean()
         mean = belief(inside)[0]
@@ -432,7 +427,7 @@ def test_noise_that_varies_is_learned(x64):
 
 def test_fast_pendulums_are_unknown_to_who_saw_slow_ones(x64):
     world, rng = Pendulum(), np.random.default_rng(0)
-    model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=1000)
+    model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=500)
     theta, slow, actions = rng.uniform(-np.pi, np.pi, 500), rng.uniform(-1, 1, 500), jnp.asarray(rng.uniform(-1, 1, (500, 1)))
     states = lambda speed: jnp.asarray(np.stack([np.cos(theta), np.sin(theta), speed], axis=-1))
     seen, fast = states(slow), states(np.sign(slow) * rng.uniform(6.5, 7.5, 500))
@@ -467,6 +462,14 @@ def test_fast_pendulums_are_unknown_to_who_saw_slow_ones(x64):
 def test_settings_that_cannot_work_are_refused(settings, message):
     with pytest.raises(SondeError, match=message):
         ProbabilisticEnsemble(**settings)
+
+
+@pytest.mark.parametrize("field, word, known", [("noise", "loud", "fixed, learned"), ("weights", "lost", "kept, reset")])
+def test_unknown_words_are_refused(field, word, known):
+    model = ProbabilisticEnsemble()
+    object.__setattr__(model, field, word)  # past the type checks that only tests have
+    with pytest.raises(SondeError, match=f"unknown setting of the model's {field} '{word}'; expected one of: {known}"):
+        model.__post_init__()
 
 
 def test_no_decay_at_all_is_fine():

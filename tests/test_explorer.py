@@ -44,6 +44,7 @@ def explore(config: RunConfig) -> Explorer:
 
 
 MODELS = {"gp": TINY.model, "ensemble": ProbabilisticEnsemble(members=3, layers=1, width=8, epochs=2)}
+CALIBRATION = {"gp": {}, "ensemble": {"holdout": 0.4, "calibrated": True}}
 WORK_TOGETHER = [(m, kind) for kind in MODELS for m in METHODS if kind == "ensemble" or not METHODS[m].needs_members]
 
 
@@ -62,10 +63,12 @@ def test_same_seed_same_run_and_other_seed_another():
     assert not np.array_equal(first.data.actions, other.data.actions)
 
 
-def test_lockstep_gives_each_seed_what_it_gets_alone():
-    together = explore(replace(TINY, seeds=10))
+@pytest.mark.parametrize("kind", MODELS)
+def test_lockstep_gives_each_seed_what_it_gets_alone(kind):
+    config = replace(TINY, model=MODELS[kind], **CALIBRATION[kind])
+    together = explore(replace(config, seeds=10))
     for seed in (0, 3, 9):
-        alone = explore(replace(TINY, first_seed=seed))
+        alone = explore(replace(config, first_seed=seed))
         for name in ("states", "actions", "next_states"):
             lockstep = np.asarray(getattr(together.data, name))[seed]
             np.testing.assert_allclose(lockstep, np.asarray(getattr(alone.data, name))[0], atol=1e-5)
@@ -74,13 +77,14 @@ def test_lockstep_gives_each_seed_what_it_gets_alone():
             np.testing.assert_allclose(values[seed], single[name][0], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-def test_nothing_compiles_after_the_first_episode():
+@pytest.mark.parametrize("kind", MODELS)
+def test_nothing_compiles_after_the_first_episode(kind):
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
     # settings that no other test has used in this process, so that the first episode does compile
-    it = explorer(episodes=10, horizon=11, seeds=2)
+    it = explorer(episodes=10, horizon=11, seeds=2, model=MODELS[kind], **CALIBRATION[kind])
     counts = []
     for _ in range(10):
         it.tell(rollout(WORLD, it.ask(), 11))

@@ -152,7 +152,8 @@ class ProbabilisticEnsemble(Model):
         mean, raw = jnp.split(output, 2, axis=-1)
         low, high = math.log(self.noise_floor), math.log(self.noise_ceiling)
         capped = high - jax.nn.softplus(high - raw)
-        return mean, low + jax.nn.softplus(capped - low)
+        # softplus(t) is a little more than t: the factor brings the top back to the ceiling
+        return mean, low + jax.nn.softplus(capped - low) * ((high - low) / math.log1p(math.exp(high - low)))
 
     def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
         outputs = state_dim if self.noise == "fixed" else 2 * state_dim
