@@ -3,8 +3,7 @@
     python scripts/draw_ensemble.py [--out docs/ensemble.png]
 
 Left, the usual toy: y = x^3 + noise, measured in [-4, 4] only; once as the presets have it, once with `bootstrap`. Right, the
-pendulum after a few episodes of random torques, with the model of the preset pendulum-pe-lite. No model is calibrated. Takes
-about a minute.
+pendulum after a few episodes of random torques, with five networks of 2 x 128. No model is calibrated. Takes about a minute.
 """
 
 import argparse
@@ -25,7 +24,7 @@ from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.precision import double_precision
 from sonde.runs.figures import GRID, STYLE, uncertainty_field
 
-MODEL = ProbabilisticEnsemble(members=5, width=128)  # as in pendulum-pe-lite
+MODEL = ProbabilisticEnsemble(members=5, width=128)
 MEAN, EPISTEMIC, ALEATORIC = "#0072B2", "#56B4E9", "#C04800"
 EDGE, NOISE, POINTS, STEPS = 4.0, 3.0, 60, 1500
 EPISODES, HORIZON = 3, 100

@@ -2,7 +2,8 @@
 
     python scripts/gpu_smoke.py [--quick]
 
-Needs nothing but an installed JAX with GPU support and Sonde's own requirements; no network. Prints what it does to standard
+Needs nothing but an installed JAX with GPU support and Sonde's own requirements; no network. On a small card set
+XLA_PYTHON_CLIENT_PREALLOCATE=false, since the benchmarks run in a process of their own. Prints what it does to standard
 error and the benchmarks' JSON to standard output; exits with 1 if the GPU's beliefs differ from the CPU's.
 """
 
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +80,7 @@ def main() -> None:
     good = [agrees(name) for name in TOLERANCES]
     for name in TOLERANCES:
         explore(name)
-    subprocess.run([sys.executable, "-m", "benchmarks", "pe", *sys.argv[1:]], check=True)
+    subprocess.run([sys.executable, "-m", "benchmarks", "pe", *sys.argv[1:]], check=True, cwd=Path(__file__).parent.parent)
     if not all(good):
         raise SystemExit(1)
 

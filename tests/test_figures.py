@@ -149,6 +149,12 @@ def test_curves_show_every_method_in_its_colour(tmp_path):
     assert shows(pixels, LOOKS["opax"][0]) and not shows(pixels, LOOKS["pets-ae"][0])
 
 
+def test_a_run_without_a_metric_does_not_spoil_the_others(tmp_path):
+    silent = [{key: value for key, value in row(0, episode).items() if not key.startswith("return/")} for episode in (1, 2)]
+    draw_curves([fake_run(tmp_path / "a"), fake_run(tmp_path / "b", "random", silent)], tmp_path / "curves.png")
+    assert shows(picture(tmp_path / "curves.png"), LOOKS["random"][0])
+
+
 @pytest.mark.parametrize("episodes", [1, 12, 13, 60])
 def test_markers_are_few_and_take_turns(tmp_path, episodes):
     folders = [fake_run(tmp_path / method, method, episodes=episodes) for method in ("opax", "mean-ae")]

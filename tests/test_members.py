@@ -246,6 +246,15 @@ def test_objectives_of_an_ensembles_plan_by_hand(x64):
     np.testing.assert_allclose(rewards(task), [1 + (1 + 3) / 2, ((-1 + 0.5) + (-2 + 1.5)) / 2], rtol=1e-12)
 
 
+def test_noise_is_no_disagreement(x64):
+    """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have a variance of 6.25, whatever the noise."""
+    next_states = jnp.asarray([[[1.0]], [[5.0]], [[5.0]], [[11.0]]])  # members 0, 1, 0, 1
+    nothing = jnp.zeros((4, 1, 1))
+    beliefs = Belief(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
+    imagined = Imagined(nothing, jnp.zeros((1, 1)), next_states, beliefs)
+    np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [6.25], rtol=1e-12)
+
+
 def test_information_counts_each_states_own_noise(x64):
     """Two states with the same epistemic std: the noisier one has less to tell."""
     shape = lambda *rows: jnp.array(rows)[None]

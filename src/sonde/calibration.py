@@ -29,7 +29,7 @@ FITTED_LEVELS = np.asarray([0.8, 0.9, 0.95])
 """Those at which alpha makes them agree."""
 RATIOS = np.geomspace(0.1, 10.0, 41)
 """Values of rho that are tried; a standard normal prior on its logarithm decides where the data do not."""
-WIDTHS = np.geomspace(0.1, 20.0, 161)
+WIDTHS = np.geomspace(0.05, 20.0, 161)
 """Values of alpha that are tried."""
 ENOUGH = 10
 """With fewer held-out measurements than this, nothing is changed."""
@@ -83,8 +83,8 @@ def calibration_error(coverage: Float[Array, "*runs L dx"]) -> Float[Array, "*ru
     return jnp.mean(jnp.abs(coverage - jnp.asarray(LEVELS)[:, None]), axis=(-2, -1))
 
 
-def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, " N"]) -> Factors:
-    """The factors of the two steps above; of equally good widths, that nearest to 1."""
+def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, " N"], enough: int = ENOUGH) -> Factors:
+    """The factors of the two steps above; of equally good widths, that nearest to 1. All are 1 if the rows are not `enough`."""
     count, these = jnp.maximum(jnp.sum(rows), 1), rows[:, None]
     squared_error = (truth - belief.mean) ** 2
 
@@ -98,7 +98,9 @@ def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, 
         return -0.5 * (fit + jnp.log(ratio) ** 2)
 
     ratios = jnp.asarray(RATIOS)
-    ratio = ratios[jnp.argmax(jax.lax.map(log_likelihood, ratios), axis=0)]
+    # an output that is predicted without any error says nothing of the ratio
+    exact = jnp.sum(squared_error, axis=0, where=these) == 0
+    ratio = jnp.where(exact, 1.0, ratios[jnp.argmax(jax.lax.map(log_likelihood, ratios), axis=0)])
     error_in_stds = jnp.sqrt(squared_error / variance(ratio))
 
     def miss(width):
@@ -107,8 +109,8 @@ def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, 
 
     widths = jnp.asarray(WIDTHS)
     width = widths[jnp.argmin(jax.lax.map(miss, widths), axis=0)]
-    enough = jnp.sum(rows) >= ENOUGH
-    return Factors(jnp.where(enough, width, 1.0), jnp.where(enough, width * ratio, 1.0))
+    known = jnp.sum(rows) >= enough
+    return Factors(jnp.where(known, width, 1.0), jnp.where(known, width * ratio, 1.0))
 
 
 def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity"]) -> Calibration:
@@ -118,10 +120,12 @@ def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity
     halves = [held_out & (rank % 2 == parity) for parity in (0, 1)]
 
     def judged_by_other(half, other):
-        return coverage(best_factors(belief, truth, other)(belief), truth, half) * jnp.sum(half) / jnp.sum(held_out)
+        factors = best_factors(belief, truth, other, ENOUGH // 2)
+        return coverage(factors(belief), truth, half) * jnp.sum(half) / jnp.sum(held_out)
 
-    after = judged_by_other(*halves) + judged_by_other(*halves[::-1])
-    return Calibration(best_factors(belief, truth, held_out), coverage(belief, truth, held_out), after)
+    before, after = coverage(belief, truth, held_out), judged_by_other(*halves) + judged_by_other(*halves[::-1])
+    after = jnp.where(jnp.sum(held_out) >= ENOUGH, after, before)
+    return Calibration(best_factors(belief, truth, held_out), before, after)
 
 
 def _coverage(error_in_stds: Float[Array, "N dx"], rows: Bool[Array, " N"], levels: np.ndarray) -> Float[Array, "L dx"]:

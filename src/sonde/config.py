@@ -47,9 +47,9 @@ class RunConfig:
     beta: float = 2.0
     """Width of the confidence region that optimism may use, in epistemic stds."""
     particles: int = 10
-    """Particles per imagined plan; only one is simulated where all would agree."""
+    """Particles per imagined plan; only one is simulated where all would agree, and one or more per member by cee-us."""
     imagine_noise: bool = False
-    """Let the planner imagine the system's noise; of no use on a deterministic system."""
+    """Let the planner imagine the noise that the model has learned; of little use on a deterministic system."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see, by which the model is judged and calibrated; 0 for none."""
     calibrated: bool = False

@@ -14,6 +14,13 @@ def one_of(what: str, name: str, names) -> None:
         raise SondeError(f"unknown {what} {name!r}; expected one of: {', '.join(sorted(names))}")
 
 
+def whole(owner: str, **values: int) -> None:
+    """Refuse values that are not whole numbers above zero."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise SondeError(f"{owner}: {name} must be a whole number above 0, got {value!r}")
+
+
 def positive(owner: str, **values: float | int) -> None:
     """Refuse values that are not above zero and finite (NaN is neither)."""
     for name, value in values.items():

@@ -109,7 +109,8 @@ class Explorer:
         if self.method.imagination is not None:
             self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
             self._objective = self.method.build_objective(reward)
-        self._particles, self._holdout, self._calibrated = particles, holdout, calibrated
+        # plain Python values: those of numpy would not be static for the compiler
+        self._particles, self._holdout, self._calibrated = particles, float(holdout), bool(calibrated)
         keys = for_purpose(episode_keys(self.seeds, 0), "init")
         self._set_state(self._empty(), _init(model, state_dim, action_dim, keys), 0)
 

@@ -76,11 +76,20 @@ class LogUncertainty(Objective):
 
 @dataclass(frozen=True)
 class TrajectoryDisagreement(Objective):
-    """How far the particles have drifted apart under the same actions; with one particle per member this is CEE-US."""
+    """How far the members' own trajectories have drifted apart under the same actions (CEE-US)."""
+
+    needs_members: ClassVar[bool] = True
 
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
-        """Sum over dimensions of the variance over particles of the next state, in state units."""
-        return jnp.sum(jnp.var(imagined.next_states, axis=0), axis=-1)
+        """Sum over dimensions of the variance over members of the next state, in state units.
+
+        Particles follow the members in turn; with imagined noise there are several for each, whose mean counts.
+        """
+        assert imagined.beliefs.members is not None
+        particles, horizon, state_dim = imagined.next_states.shape
+        members = imagined.beliefs.members.means.shape[-2]
+        by_member = jnp.reshape(imagined.next_states, (particles // members, members, horizon, state_dim))
+        return jnp.sum(jnp.var(jnp.mean(by_member, axis=0), axis=0), axis=-1)
 
 
 def jensen_renyi(members: Members) -> Float[Array, ""]:

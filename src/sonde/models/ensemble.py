@@ -16,10 +16,12 @@ import optax
 from jaxtyping import Array, Float, Float32, Int, Key
 
 from sonde.data import Data
-from sonde.errors import SondeError, one_of, positive
+from sonde.errors import SondeError, one_of, positive, whole
 from sonde.models.base import Belief, Members, Model, Posterior
 from sonde.models.network import Network, over_members
 from sonde.models.normaliser import Normaliser
+
+SMALLEST_NOISE = 1e-6  # information is divided by the noise, in single precision
 
 
 class EnsembleParams(eqx.Module):
@@ -68,17 +70,19 @@ class ProbabilisticEnsemble(Model):
         """Refuse settings that cannot work."""
         one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
         one_of("setting of the model's weights", self.weights, ("kept", "reset"))
-        positive(
+        whole(
             "model",
+            members=self.members,
             layers=self.layers,
             width=self.width,
-            noise_std=self.noise_std,
-            noise_floor=self.noise_floor,
-            learning_rate=self.learning_rate,
             batch=self.batch,
             epochs=self.epochs,
             max_steps=self.max_steps,
         )
+        positive("model", learning_rate=self.learning_rate)
+        for name in ("noise_std", "noise_floor"):
+            if not SMALLEST_NOISE <= getattr(self, name) < float("inf"):
+                raise SondeError(f"model: {name} must be {SMALLEST_NOISE} or above, got {getattr(self, name)}")
         if self.members < 2:
             raise SondeError(f"model: members must be 2 or more, got {self.members}; one network cannot disagree with itself")
         if not self.noise_floor < self.noise_ceiling < float("inf"):

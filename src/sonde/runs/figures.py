@@ -190,7 +190,7 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
         colour, marker = LOOKS.get(methods[i], OTHER_LOOK)
         style = LINE_STYLES[methods[:i].count(methods[i]) % len(LINE_STYLES)]
         # markers of many episodes would hide the lines, and those of many groups each other: some, in turn
-        every = 1 + (len(episodes) - 1) // 12
+        every = 1 + max(len(episodes) - 1, 0) // 12
         ax.plot(episodes, means[i], color=colour, marker=marker, linestyle=style, markersize=5, linewidth=1.8)
         ax.lines[-1].set_markevery((i % every, every))
         low, alpha = np.maximum(means[i] - band, ax.get_ylim()[0]), 0.18 if len(curves) <= 6 else 0.1
@@ -280,7 +280,7 @@ def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:
 
 def _has_held_out(explorer: Explorer) -> bool:
     """Whether there is anything to judge by: a small share of few measurements may be none."""
-    return explorer.calibration is not None and bool(np.isfinite(explorer.calibration.before).any())
+    return explorer.calibration is not None and bool(np.isfinite(explorer.calibration.after).any())
 
 
 def draw_model(explorer: Explorer, world: World, path_of: Callable[[str], Path]) -> list[Path]:
