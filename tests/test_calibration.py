@@ -166,6 +166,16 @@ def test_a_few_measurements_change_nothing(x64, rows, changed):
         np.testing.assert_array_equal([factors.epistemic, factors.aleatoric], np.ones((2, 2)))
 
 
+def test_what_is_predicted_without_any_error_is_left_alone(x64):
+    """A state that never changes, say: no error tells which of the stds is too large, and none is worth nothing."""
+    rng = np.random.default_rng(0)
+    belief = Belief(jnp.zeros((50, 2)), jnp.ones((50, 2)), jnp.ones((50, 2)))
+    truth = np.stack([np.zeros(50), 5 * rng.normal(size=50)], axis=-1)
+    factors = find_factors(belief, jnp.asarray(truth), jnp.ones(50, bool))
+    np.testing.assert_allclose([factors.epistemic[0], factors.aleatoric[0]], 1, rtol=0.04)
+    assert factors.epistemic[1] > 2
+
+
 # ---- calibration of a posterior ----------------------------------------------------------------------------------------------
 
 
@@ -217,6 +227,14 @@ def test_cross_fitting_finds_what_both_halves_agree_on(x64):
     calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.ones(count, bool)))()
     np.testing.assert_allclose(calibration.after[:, 0], LEVELS, atol=0.03)
     np.testing.assert_allclose(calibration.factors.epistemic, 3, rtol=0.05)
+
+
+@pytest.mark.parametrize("rows, changed", [(9, False), (10, True)])
+def test_coverage_after_is_that_before_where_nothing_changes(x64, rows, changed):
+    rng = np.random.default_rng(0)
+    data = Data(jnp.zeros((20, 1)), jnp.zeros((20, 1)), jnp.asarray(3 * rng.normal(size=(20, 1))), jnp.asarray(20))
+    calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.arange(20) < rows))()
+    assert np.array_equal(calibration.after, calibration.before) != changed
 
 
 def test_a_calibrated_posterior_has_calibrated_members(x64):

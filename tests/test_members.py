@@ -246,8 +246,8 @@ def test_objectives_of_an_ensembles_plan_by_hand(x64):
     np.testing.assert_allclose(rewards(task), [1 + (1 + 3) / 2, ((-1 + 0.5) + (-2 + 1.5)) / 2], rtol=1e-12)
 
 
-def test_noise_is_no_disagreement(x64):
-    """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have a variance of 6.25, whatever the noise."""
+def test_disagreement_is_between_members_and_not_between_particles(x64):
+    """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have a variance of 6.25."""
     next_states = jnp.asarray([[[1.0]], [[5.0]], [[5.0]], [[11.0]]])  # members 0, 1, 0, 1
     nothing = jnp.zeros((4, 1, 1))
     beliefs = Belief(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))

@@ -83,7 +83,8 @@ class TrajectoryDisagreement(Objective):
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
         """Sum over dimensions of the variance over members of the next state, in state units.
 
-        Particles follow the members in turn; with imagined noise there are several for each, whose mean counts.
+        Particles follow the members in turn; with imagined noise there may be several for each, whose mean counts. A remainder
+        of the noise, its variance over their number, stays: the method is meant for systems without noise.
         """
         assert imagined.beliefs.members is not None
         particles, horizon, state_dim = imagined.next_states.shape
