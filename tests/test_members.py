@@ -386,5 +386,5 @@ def test_methods_that_ask_members_refuse_a_model_without(name):
 
 
 def test_a_posterior_without_members_says_so(x64):
-    with pytest.raises(NotImplementedError, match="Alone has no members"):
+    with pytest.raises(SondeError, match="Alone has no members"):
         Alone(jnp.asarray(0)).member(jnp.asarray(0))

@@ -12,6 +12,7 @@ import equinox as eqx
 from jaxtyping import Array, Float, Int, Key
 
 from sonde.data import Data
+from sonde.errors import SondeError
 
 
 class Members(eqx.Module):
@@ -51,7 +52,7 @@ class Posterior(eqx.Module):
 
     def member(self, index: Int[Array, ""]) -> "Posterior":
         """What member `index` of an ensemble believes on its own; only models with an `ensemble_size` have members."""
-        raise NotImplementedError(f"{type(self).__name__} has no members")
+        raise SondeError(f"{type(self).__name__} has no members to follow; take an ensemble, or an imagination that needs none")
 
 
 class Model(abc.ABC):
