@@ -9,7 +9,7 @@ to nothing; noise that is right would hide an epistemic std that is far too smal
 2. alpha, by coverage: how wide must the intervals be?
 
 Errors have heavier tails than a Gaussian, so one width cannot suit all levels. The wide intervals count: they say what is still
-plausible, which is what optimism and caution ask for. The narrow ones then hold a little more than they promise.
+plausible, which is what optimism and caution ask for. The narrow ones then hold more than they promise.
 """
 
 import equinox as eqx
