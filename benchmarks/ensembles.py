@@ -14,11 +14,12 @@ from sonde.explorer import _condition, _fit, _init
 from sonde.imagination import Optimistic
 from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.objectives import InformationGain
-from sonde.policies import PlanningPolicy, _act, _start
+from sonde.policies import _act, _start
 from sonde.presets import preset
 from sonde.rollout import rollout
 from sonde.runs.run import build_explorer
 from sonde.solvers import ICEM, ControlProblem
+from sonde.solvers.base import PlanningPolicy
 
 DATA = 5000
 """Transitions in the buffer that training reads."""

@@ -15,11 +15,12 @@ from sonde.imagination import Optimistic
 from sonde.models.gp import GaussianProcess
 from sonde.models.gp_posterior import GPPosterior
 from sonde.objectives import InformationGain
-from sonde.policies import PlanningPolicy, _act, _start
+from sonde.policies import _act, _start
 from sonde.presets import preset
 from sonde.rollout import rollout
 from sonde.runs.run import build_explorer
 from sonde.solvers import ICEM, ControlProblem
+from sonde.solvers.base import PlanningPolicy
 from sonde.worlds import Pendulum
 
 CONFIG = preset("pendulum-gp")
@@ -29,7 +30,7 @@ MODEL, SOLVER = cast(GaussianProcess, CONFIG.model), cast(ICEM, CONFIG.solver)
 def pendulum_data(count: int) -> Data:
     """Transitions from all over the reachable set, in a buffer that they fill: as after exploring for long."""
     world, rng = Pendulum(), np.random.default_rng(1)
-    states, _ = world.reachable()
+    states, _ = world.reachable_points()
     theta, speed = np.arctan2(states[:, 1], states[:, 0]), states[:, 2]
     rows = rng.integers(0, len(states), count)
     theta, speed = theta[rows] + 0.1 * rng.standard_normal(count), speed[rows] + 0.1 * rng.standard_normal(count)

@@ -25,8 +25,8 @@ from sonde.metrics import judge
 from sonde.models.base import Belief, Model, Posterior
 from sonde.objectives import Objective
 from sonde.runs.run import build_explorer
-from sonde.solvers.base import Solver
-from sonde.worlds.base import World
+from sonde.solvers.base import Planner
+from sonde.worlds.base import JaxWorld
 from tiny import TINY
 
 WORLD = Pendulum()
@@ -196,7 +196,7 @@ def test_oracle_knows_the_truth():
 
 
 @dataclass(frozen=True)
-class Line(World):
+class Line(JaxWorld):
     """A point on a line: x' = x + 0.1 u."""
 
     @property
@@ -220,11 +220,8 @@ class Line(World):
     def step(self, x, u, key):
         return self.dynamics(x, u)
 
-    def reachable(self):
+    def reachable_points(self):
         return np.linspace(-1, 1, 5)[:, None], np.zeros((5, 1))
-
-    def narrow_box(self):
-        return self.reachable()
 
 
 class Slope(Posterior):
@@ -269,7 +266,7 @@ class Effort(Objective):
 
 
 @dataclass(frozen=True)
-class FullForce(Solver):
+class FullForce(Planner):
     """Tries both extremes and takes the better."""
 
     def start(self, problem):

@@ -10,9 +10,8 @@ from control_problems import Linear, clock, midnight, of_action, problem_of
 from sonde import ICEM, SondeError
 from sonde.imagination import Optimistic
 from sonde.objectives import TaskReward
-from sonde.policies import PlanningPolicy
 from sonde.solvers import ControlProblem
-from sonde.solvers.base import first_action
+from sonde.solvers.base import PlanningPolicy, first_action
 from sonde.solvers.icem import ICEMState
 
 

@@ -104,7 +104,7 @@ def test_without_noise_a_step_is_the_dynamics():
 
 
 def test_reachable_set_covers_the_system():
-    states, actions = WORLD.reachable()
+    states, actions = WORLD.reachable_points()
     assert states.shape == (2000, 3) and actions.shape == (2000, 1)
     assert np.isfinite(states).all() and np.abs(actions).max() <= 1
     np.testing.assert_allclose(np.linalg.norm(states[:, :2], axis=1), 1, atol=1e-12)
@@ -118,7 +118,7 @@ def test_reachable_set_covers_the_system():
 
 
 def test_reachable_set_is_fixed():
-    states, actions = Pendulum(process_noise=0.5).reachable()
+    states, actions = Pendulum(process_noise=0.5).reachable_points()
     again_states, again_actions = pendulum._reachable.__wrapped__()
     np.testing.assert_array_equal(states, again_states)
     np.testing.assert_array_equal(actions, again_actions)

@@ -10,8 +10,8 @@ from sonde.models import Belief, GaussianProcess, Model, Posterior, Probabilisti
 from sonde.policies import Controller
 from sonde.presets import PRESETS, preset
 from sonde.rollout import rollout
-from sonde.solvers import ICEM, Solver
-from sonde.worlds import WORLDS, Pendulum, World
+from sonde.solvers import ICEM, Planner, Solver
+from sonde.worlds import WORLDS, HostWorld, JaxWorld, OwnSystem, Pendulum, World
 
 __version__ = "0.1.0"
 
@@ -24,8 +24,12 @@ __all__ = [
     "Controller",
     "Explorer",
     "GaussianProcess",
+    "HostWorld",
+    "JaxWorld",
     "Model",
+    "OwnSystem",
     "Pendulum",
+    "Planner",
     "Posterior",
     "ProbabilisticEnsemble",
     "RunConfig",

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from sonde.config import RunConfig
 from sonde.errors import SondeError, one_of
+from sonde.tasks import reward_named
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -119,7 +120,7 @@ def evaluate(args: list[str]) -> None:
     from sonde.runs.store import RunStore
 
     store = RunStore.open(chosen.folder)
-    one_of("task", chosen.task, store.config.world.tasks)
+    reward_named(store.config.world, chosen.task)
     checkpoints = store.checkpoints()
     if not checkpoints:
         raise SondeError(f"{store.folder} has no finished episode yet: run 'sonde resume {store.folder}' first")

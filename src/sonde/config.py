@@ -19,6 +19,7 @@ from sonde.models.gp import GaussianProcess
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
+from sonde.tasks import reward_named
 from sonde.worlds import WORLDS, Pendulum, World
 
 TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
@@ -35,7 +36,11 @@ class RunConfig:
     episodes: int = 10
     """Experiments on the true system."""
     horizon: int = 100
-    """Steps of each experiment."""
+    """Steps of each run of the policy; where a system ends its own episode earlier, it is restarted and the steps go on."""
+    rollouts: int = 1
+    """Times that the policy of each experiment is run, from a new start each time."""
+    tasks: tuple[str, ...] = ()
+    """Tasks to evaluate, by name or as FILE.py:FUNCTION, a reward of your own; by default all that the world has."""
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
     evaluate_every: int = 1
@@ -54,8 +59,10 @@ class RunConfig:
     """Fraction of the measurements that fits do not see, by which the model is judged and calibrated; 0 for none."""
     calibrated: bool = False
     """Rescale the model's stds so that its intervals hold what they promise on the held-out measurements."""
+    data: str | None = None
+    """Measurements to start from: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
     capacity: int | None = None
-    """Transitions that a run can hold; by default just what the episodes bring."""
+    """Transitions that a run can collect; by default just what the episodes bring."""
     world: World = field(default_factory=Pendulum)
     """The true system."""
     model: Model = field(default_factory=GaussianProcess)
@@ -69,6 +76,7 @@ class RunConfig:
             "config",
             episodes=self.episodes,
             horizon=self.horizon,
+            rollouts=self.rollouts,
             evaluation_horizon=self.evaluation_horizon,
             seeds=self.seeds,
             particles=self.particles,
@@ -81,12 +89,12 @@ class RunConfig:
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         check_calibration("config", self.holdout, self.calibrated)
         method_named(self.method, self.task, self.model)
-        if self.task is not None:
-            one_of("task", self.task, self.world.tasks)
-        needed = self.episodes * self.horizon
+        for name in (*self.tasks, *([] if self.task is None else [self.task])):
+            reward_named(self.world, name)
+        needed = self.episodes * self.steps
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
-                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.horizon} steps need {needed}"
+                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.steps} steps need {needed}"
             )
 
     @property
@@ -95,9 +103,19 @@ class RunConfig:
         return tuple(range(self.first_seed, self.first_seed + self.seeds))
 
     @property
+    def steps(self) -> int:
+        """Steps of each experiment, over all its rollouts."""
+        return self.rollouts * self.horizon
+
+    @property
     def data_capacity(self) -> int:
-        """Transitions that a run can hold."""
-        return self.episodes * self.horizon if self.capacity is None else self.capacity
+        """Transitions that a run can collect."""
+        return self.episodes * self.steps if self.capacity is None else self.capacity
+
+    @property
+    def task_names(self) -> tuple[str, ...]:
+        """The tasks that are evaluated."""
+        return self.tasks or tuple(self.world.tasks)
 
 
 def name_in_table(part: Any) -> str:
@@ -152,6 +170,10 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         one_of(f"kind of {where}", str(value["kind"]), TABLES[hint])
         return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
     options = typing.get_args(hint)
+    if typing.get_origin(hint) is tuple:
+        if not isinstance(value, list) or not all(type(entry) is options[0] for entry in value):
+            raise SondeError(f"{where}: expected a list of {options[0].__name__}, got {value!r}")
+        return tuple(value)
     if typing.get_origin(hint) is typing.Literal:
         fits, expected = value in options, " or ".join(map(repr, options))
     elif options:

@@ -4,7 +4,7 @@
 reader masks them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,6 +23,12 @@ class Trajectory:
     next_states: np.ndarray
     planned_information: np.ndarray | None = None
     """Information per step that the planner expected when it acted [S, T]; a planner's own note, not a measurement."""
+    terminated: np.ndarray | None = None
+    """Where the system itself ended its episode [S, T]; None: nowhere."""
+    over: np.ndarray | None = None
+    """Where an episode ended, for that or for lack of time [S, T]: the next row begins a new one. None: with the last row."""
+    world_seconds: float = 0.0
+    """Time that the system took for its steps, where that was measured."""
 
     def checked(self, runs: int, state_dim: int, action_dim: int) -> "Trajectory":
         """The same trajectory as float64 [S, T, ...], or an error that says what is wrong with it."""
@@ -54,7 +60,24 @@ class Trajectory:
             raise SondeError(
                 f"trajectory: actions must lie in [-1, 1] (scale them by the actuator's limits), got magnitude {largest:.6g}"
             )
-        return Trajectory(**arrays, planned_information=self.planned_information)
+        return replace(self, **arrays)
+
+    def joined(self, other: "Trajectory") -> "Trajectory":
+        """Both, one after the other, as one experiment of several episodes."""
+
+        def flags(part: Trajectory, name: str) -> np.ndarray:
+            given = getattr(part, name)
+            flags = np.zeros(part.states.shape[:2], bool) if given is None else np.asarray(given).copy()
+            if name == "over":
+                flags[:, -1] = True  # what follows begins elsewhere
+            return flags
+
+        both = lambda get: np.concatenate([get(self), get(other)], axis=1)
+        arrays = {name: both(lambda part, n=name: getattr(part, n)) for name in ("states", "actions", "next_states")}
+        if self.planned_information is not None and other.planned_information is not None:
+            arrays["planned_information"] = both(lambda part: part.planned_information)
+        ends = {name: both(lambda part, n=name: flags(part, n)) for name in ("terminated", "over")}
+        return Trajectory(**arrays, **ends, world_seconds=self.world_seconds + other.world_seconds)
 
 
 class Data(eqx.Module):

@@ -4,26 +4,36 @@ from dataclasses import dataclass
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from sonde.data import Trajectory
-from sonde.errors import one_of
+from sonde.data import Data, Trajectory
+from sonde.errors import SondeError
 from sonde.imagination import Mean
 from sonde.models.base import Belief, Posterior
-from sonde.objectives import TaskReward
-from sonde.policies import PlanningPolicy, Policy, RandomPolicy
+from sonde.objectives import RewardFunction, TaskReward
+from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.rollout import episode
+from sonde.rollout import OnStep, rollout
 from sonde.solvers.base import ControlProblem, Solver
-from sonde.worlds import World
+from sonde.solvers.solve import solve
+from sonde.tasks import reward_named
+from sonde.worlds.base import JaxWorld, World
 
 
 class TrueDynamics(Posterior):
     """Knows the world: what a planner could do with a perfect model."""
 
-    world: World = eqx.field(static=True)
+    world: JaxWorld = eqx.field(static=True)
+
+    def __check_init__(self):
+        """Only a world written in JAX can be planned on."""
+        if not isinstance(self.world, JaxWorld):
+            raise SondeError(
+                f"{type(self.world).__name__} is not written in JAX, so no planner can know it: there is no oracle"
+            )
 
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """The truth, without doubt."""
@@ -33,37 +43,56 @@ class TrueDynamics(Posterior):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One episode of a task per run: the return [S] and what happened [S, T, ...]."""
+    """One episode of a task per run: the return [S], what happened [S, T, ...], and the policy that did it."""
 
     returns: np.ndarray
     trajectory: Trajectory
+    policy: Policy
 
 
 @eqx.filter_jit
-def _play(world: World, policy: Policy, task: str, horizon: int, keys: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    # the planner's note on information is left out, and so is, by the compiler, all work for it
-    states, actions, next_states, _ = episode(world, policy, horizon, keys)
-    rewards = jax.vmap(jax.vmap(world.tasks[task]))(states, actions, next_states)
-    return rewards.sum(axis=1), (states, actions, next_states)
+def _rewards(reward: RewardFunction, states: Array, actions: Array, next_states: Array) -> Array:
+    return jax.vmap(jax.vmap(reward))(states, actions, next_states)
+
+
+def task_policy(
+    world: World, posterior: Posterior | None, reward: RewardFunction, solver: Solver, data: Data, keys: Key[Array, " runs"]
+) -> Policy:
+    """What solves the task on the posterior's mean; without a posterior, random actions."""
+    if posterior is None:
+        return RandomPolicy(world.action_dim)
+    problem = ControlProblem(posterior, Mean(), TaskReward(reward), world.state_dim, world.action_dim, 1)
+    return solve(solver, problem, data, for_purpose(keys, "solve"))
 
 
 @double_precision
 def evaluate(
-    world: World, posterior: Posterior | None, task: str, solver: Solver, horizon: int, keys: Key[Array, " runs"]
+    world: World,
+    posterior: Posterior | None,
+    task: str,
+    solver: Solver,
+    horizon: int,
+    keys: Key[Array, " runs"],
+    data: Data | None = None,
+    on_step: OnStep | None = None,
 ) -> Evaluation:
     """The return of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
-    `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model.
+    `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
+    of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count.
     """
-    one_of("task", task, world.tasks)
-    if posterior is None:
-        policy = RandomPolicy(world.action_dim)
-    else:
-        objective = TaskReward(world.tasks[task])
-        problem = ControlProblem(posterior, Mean(), objective, world.state_dim, world.action_dim, 1)
-        policy = PlanningPolicy(problem, solver)
-    returns, arrays = _play(world, policy, task, horizon, for_purpose(keys, f"evaluate/{task}"))
-    return Evaluation(np.asarray(returns), Trajectory(*map(np.asarray, arrays)))
+    reward = reward_named(world, task)
+    keys = for_purpose(keys, f"evaluate/{task}")
+    if data is None:
+        empty = Data.empty(1, world.state_dim, world.action_dim)
+        data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
+    policy = task_policy(world, posterior, reward, solver, data, keys)
+    trajectory = rollout(world, Controller(policy, keys, world.state_dim), horizon, on_step)
+    rewards = np.array(_rewards(reward, *map(jnp.asarray, (trajectory.states, trajectory.actions, trajectory.next_states))))
+    if trajectory.over is not None:
+        ended_before = np.cumsum(trajectory.over, axis=1) - trajectory.over
+        rewards[ended_before > 0] = 0.0
+    return Evaluation(rewards.sum(axis=1), trajectory, policy)
 
 
 def normalised_score(returns: np.ndarray, random: np.ndarray, oracle: np.ndarray) -> np.ndarray:

@@ -23,10 +23,11 @@ from sonde.lockstep import lockstep
 from sonde.methods import method_named
 from sonde.models.base import Belief, Model, Posterior
 from sonde.objectives import RewardFunction
-from sonde.policies import Controller, PlanningPolicy, RandomPolicy
+from sonde.policies import Controller, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import episode_keys, for_purpose
 from sonde.solvers.base import ControlProblem, Solver
+from sonde.solvers.solve import solve
 
 
 @eqx.filter_jit
@@ -144,7 +145,7 @@ class Explorer:
                 self._particles,
                 self.model.ensemble_size,
             )
-            policy = PlanningPolicy(problem, self.solver)
+            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"))
         return Controller(policy, self.keys(), self.state_dim)
 
     @double_precision
@@ -170,9 +171,29 @@ class Explorer:
         self._set_state(data, params, self.episode + 1)
 
     @double_precision
-    def restore(self, trajectories: Sequence[Trajectory], params: Any) -> None:
-        """Continue a saved run: its measurements, one trajectory per episode, and the params after the last of them."""
+    def start_from(self, measurements: Trajectory) -> None:
+        """Learn from measurements that exist already, before the first episode; all runs start from the same ones."""
+        if self.transitions:
+            raise SondeError("explorer: existing measurements come first, before any episode is told")
+        data = self._with(self.data, self._for_all_runs(measurements))
+        keys = for_purpose(self.keys(), "fit/existing")
+        params = _fit(self.model, self.params, data, jnp.max(data.count), keys, self._holdout)
+        self._set_state(data, params, 0)
+
+    def _for_all_runs(self, measurements: Trajectory) -> Trajectory:
+        checked = measurements.checked(1, self.state_dim, self.action_dim)
+        repeat = lambda array: np.broadcast_to(array, (self.runs, *array.shape[1:]))
+        return Trajectory(repeat(checked.states), repeat(checked.actions), repeat(checked.next_states))
+
+    @double_precision
+    def restore(self, trajectories: Sequence[Trajectory], params: Any, existing: Trajectory | None = None) -> None:
+        """Continue a saved run: its measurements, one trajectory per episode, and the params after the last of them.
+
+        `existing` are those that the run started from.
+        """
         data = self._empty()
+        if existing is not None:
+            data = self._with(data, self._for_all_runs(existing))
         for trajectory in trajectories:
             data = self._with(data, trajectory)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))

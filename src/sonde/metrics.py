@@ -24,23 +24,22 @@ reachable set, with this noise std. It is the same for all methods."""
 
 
 class ReachableSet(eqx.Module):
-    """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box."""
+    """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box, if any."""
 
     states: Float[Array, "N dx"]
     actions: Float[Array, "N du"]
     next_states: Float[Array, "N dx"]
-    box_states: Float[Array, "M dx"]
-    box_actions: Float[Array, "M du"]
+    box: tuple[Float[Array, "M dx"], Float[Array, "M du"]] | None
 
 
 @functools.cache
 @double_precision
-def reachable_set(world: World) -> ReachableSet:
-    """The world's own, with the truth."""
-    (states, actions), box = world.reachable(), world.narrow_box()
-    keys = jax.random.split(jax.random.key(0), len(states))
-    next_states = jax.jit(jax.vmap(world.step))(states, actions, keys)
-    return ReachableSet(*(jnp.asarray(array) for array in (states, actions, next_states, *box)))
+def reachable_set(world: World) -> ReachableSet | None:
+    """The world's own, with the truth; None where it cannot be known."""
+    reachable, box = world.reachable(), world.narrow_box()
+    if reachable is None:
+        return None
+    return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
 
 
 def believe_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Belief:
@@ -66,11 +65,13 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
 @eqx.filter_jit
 def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
     def one_run(posterior: Posterior, data: Data) -> dict[str, Array]:
+        box_states, box_actions = points.box or (points.states[:0], points.actions[:0])
         # one call for both sets, which compiles in half the time of two
-        states = jnp.concatenate([points.states, points.box_states])
-        both = believe_many(posterior, states, jnp.concatenate([points.actions, points.box_actions]))
+        states = jnp.concatenate([points.states, box_states])
+        both = believe_many(posterior, states, jnp.concatenate([points.actions, box_actions]))
         count = points.states.shape[0]
-        belief, box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
+        belief, in_box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
+        narrow = {} if points.box is None else {"max_epistemic_box": jnp.max(jnp.linalg.norm(in_box.epistemic_std, axis=-1))}
         error = points.next_states - belief.mean
         variance = belief.epistemic_std**2 + belief.aleatoric_std**2
         uncertainty = jnp.linalg.norm(belief.epistemic_std, axis=-1)
@@ -78,7 +79,7 @@ def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, 
             "max_epistemic": jnp.max(uncertainty),
             "mean_epistemic": jnp.mean(uncertainty),
             "max_epistemic_common": _common_uncertainty(data, points),
-            "max_epistemic_box": jnp.max(jnp.linalg.norm(box.epistemic_std, axis=-1)),
+            **narrow,
             "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
             "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
             "calibration_error": calibration_error(coverage(belief, points.next_states, jnp.ones(count, bool))),
@@ -89,12 +90,13 @@ def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, 
 
 @double_precision
 def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
-    """Each metric per run [S].
+    """Each metric per run [S]; none where it cannot be known what the world can reach.
 
     Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
     of the norm of the error of the mean; nll is per dimension, under epistemic and aleatoric variance together.
     """
-    return {name: np.asarray(value) for name, value in _judge(posterior, data, reachable_set(world)).items()}
+    points = reachable_set(world)
+    return {} if points is None else {name: np.asarray(value) for name, value in _judge(posterior, data, points).items()}
 
 
 @eqx.filter_jit

@@ -38,6 +38,8 @@ class Objective(abc.ABC):
 
     needs_members: ClassVar[bool] = False
     """Whether it asks what the members of an ensemble believe."""
+    compares_particles: ClassVar[bool] = False
+    """Whether it asks how the particles of a plan have drifted apart."""
 
     @abc.abstractmethod
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
@@ -79,6 +81,7 @@ class TrajectoryDisagreement(Objective):
     """How far the members' own trajectories have drifted apart under the same actions (CEE-US)."""
 
     needs_members: ClassVar[bool] = True
+    compares_particles: ClassVar[bool] = True
 
     def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
         """Sum over dimensions of the variance over members of the next state, in state units.

@@ -15,10 +15,8 @@ from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError
 from sonde.lockstep import lockstep
-from sonde.objectives import information_gain
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.solvers.base import ControlProblem, Solver, first_action
 
 
 class Policy(eqx.Module):
@@ -31,6 +29,10 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
+
+    def for_file(self) -> bytes | None:
+        """The content of a file from which `sonde.deploy` makes the same policy; None if it needs more than a file can hold."""
+        return None
 
 
 class RandomPolicy(Policy):
@@ -48,24 +50,6 @@ class RandomPolicy(Policy):
         return jax.random.uniform(key, (self.action_dim,), x.dtype, -1.0, 1.0), None, jnp.asarray(jnp.nan, x.dtype)
 
 
-class PlanningPolicy(Policy):
-    """Solves a control problem anew at every step."""
-
-    problem: ControlProblem
-    solver: Solver = eqx.field(static=True)
-
-    def start(self) -> Any:
-        """The solver's."""
-        return self.solver.start(self.problem)
-
-    def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
-        """The first action of the best plan."""
-        solve_key, imagine_key = jax.random.split(key)
-        plan, state = self.solver.plan(self.problem, state, x, solve_key)
-        imagined = self.problem.imagine(x, plan, imagine_key)
-        return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
-
-
 @eqx.filter_jit
 def _start(policy: Policy, runs: int):
     # a policy without arrays (random) has no axis to map over, hence the explicit size
@@ -78,6 +62,14 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
         return policy.act(state, x, jax.random.fold_in(key, step))
 
     return lockstep(one)(policy, state, x, keys)
+
+
+@eqx.filter_jit
+def _begin_anew(policy: Policy, state: Any, which: Array):
+    """The policy's state, from the beginning where `which` [S] is true."""
+    fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
+    choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    return jax.tree.map(choose, fresh, state)
 
 
 class Controller:
@@ -101,19 +93,29 @@ class Controller:
         self._step, self._state = 0, None
 
     @double_precision
+    def begin_anew(self, which: np.ndarray) -> None:
+        """The system began a new episode in the runs where `which` [S] is true."""
+        if self._state is not None:
+            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which))
+
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The actions, in [-1, 1]."""
         x = np.asarray(x, dtype=np.float64)
         single = x.ndim == 1 and self.runs == 1
-        states = x[None] if single else x
+        actions, _ = self.act(x[None] if single else x)
+        return actions[0] if single else actions
+
+    @double_precision
+    def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The actions [S, du], and the information per step [S] that the policy expects (NaN if it does not plan)."""
         if states.shape != (self.runs, self.state_dim):
-            raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(x.shape)}")
+            raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
-        if self._state is None and self._step == 0:
+        if self._step == 0:
             self._state = _start(self.policy, self.runs)
-        actions, self._state, _ = _act(
+        actions, self._state, planned = _act(
             self.policy, self._state, jnp.asarray(states), for_purpose(self.keys, "plan"), jnp.asarray(self._step)
         )
         self._step += 1
-        return np.asarray(actions)[0] if single else np.asarray(actions)
+        return np.asarray(actions), np.asarray(planned)

@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from sonde.config import RunConfig
+from sonde.tasks import task_label
 
 PHASES = {
     "plan": "planning and acting",
@@ -28,7 +29,7 @@ class LiveProgress:
         """`done` are the rows of episodes that an earlier part of the run finished."""
         self.config, self.console = config, console
         self.columns = ["episode", "transitions", "information", "uncertainty", "model error"]
-        self.columns += list(config.world.tasks) if config.evaluate_every else []
+        self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += ["plan s", "fit s", "evaluate s"]
         self.table = Table(*self.columns, title=self._title(), title_justify="left")
         for column in self.table.columns:
@@ -62,13 +63,15 @@ class LiveProgress:
             if not self.live:
                 self.console.print(", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True)), soft_wrap=True)
         elif self.live:
-            text = f"episode {episode} of {self.config.episodes}: {PHASES[phase]}{self._remaining(episode)}"
+            phase, _, step = phase.partition("/")
+            doing = f"{PHASES[phase]}, {step}" if step else PHASES[phase]
+            text = f"episode {episode} of {self.config.episodes}: {doing}{self._remaining(episode)}"
             self.live.update(Group(self.table, Spinner("dots", text)))
 
     def _title(self) -> str:
         seeds = f", {self.config.seeds} runs in lockstep (means)" if self.config.seeds > 1 else ""
         task = f" on {self.config.task}" if self.config.task else ""
-        return f"{self.config.method}{task}: {self.config.episodes} episodes of {self.config.horizon} steps{seeds}"
+        return f"{self.config.method}{task}: {self.config.episodes} episodes of {self.config.steps} steps{seeds}"
 
     def _remaining(self, episode: int) -> str:
         if not self.episode_seconds:
@@ -90,7 +93,7 @@ class LiveProgress:
             mean("model_rmse", 4),
         ]
         if self.config.evaluate_every:
-            cells += [mean(f"return/{task}", 0) for task in self.config.world.tasks]
+            cells += [mean(f"return/{task_label(task)}", 0) for task in self.config.task_names]
         cells += [mean(f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         return cells

@@ -25,7 +25,7 @@ def task_returns(config: RunConfig, explorer: Explorer, task: str, oracle: bool)
         planners |= {"oracle": TrueDynamics(config.world), "random": None}
     keys = explorer.keys()
     return {
-        name: evaluate(config.world, posterior, task, config.solver, config.evaluation_horizon, keys).returns
+        name: evaluate(config.world, posterior, task, config.solver, config.evaluation_horizon, keys, explorer.data).returns
         for name, posterior in planners.items()
     }
 

@@ -1,5 +1,12 @@
-"""Run a policy on the true system for one episode."""
+"""Run a policy on the true system for one episode.
 
+A world written in JAX steps inside one compiled call. A host world is stepped from here, all runs in lockstep; where it ends
+an episode early it is restarted, and the experiment goes on until all its steps are taken.
+"""
+
+import functools
+import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -9,11 +16,15 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from sonde.data import Trajectory
+from sonde.errors import SondeError
 from sonde.lockstep import lockstep
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.worlds import World
+from sonde.worlds.base import HostWorld, JaxWorld, Simulators, World
+
+OnStep = Callable[[int, Simulators], None]
+"""Called after each step of a host world with the number of steps taken."""
 
 
 class Steps(NamedTuple):
@@ -26,7 +37,7 @@ class Steps(NamedTuple):
 
 
 @eqx.filter_jit
-def episode(world: World, policy: Policy, horizon: int, keys: Key[Array, " runs"]) -> Steps:
+def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, " runs"]) -> Steps:
     """Plan, act and step `horizon` times, for all runs at once, as one compiled call."""
 
     def one_run(policy: Policy, key):
@@ -45,7 +56,48 @@ def episode(world: World, policy: Policy, horizon: int, keys: Key[Array, " runs"
 
 
 @double_precision
-def rollout(world: World, policy: Controller, horizon: int) -> Trajectory:
-    """One episode of `horizon` steps under `policy`, as `Explorer.tell` takes it."""
+def rollout(world: World, policy: Controller, horizon: int, on_step: OnStep | None = None) -> Trajectory:
+    """One experiment of `horizon` steps under `policy`, as `Explorer.tell` takes it."""
+    if isinstance(world, HostWorld):
+        return _host_rollout(world, policy, horizon, on_step)
+    if not isinstance(world, JaxWorld):
+        raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     steps = episode(world, policy.policy, horizon, policy.keys)
     return Trajectory(*(np.asarray(array) for array in steps[:3]), planned_information=np.asarray(steps.planned_information))
+
+
+@functools.lru_cache(maxsize=4)
+def simulators(world: HostWorld, runs: int) -> Simulators:
+    """Copies of the world, opened once: they are costly to make."""
+    return world.open(runs)
+
+
+def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None) -> Trajectory:
+    copies = simulators(world, policy.runs)
+    began, world_seconds = time.perf_counter(), 0.0
+
+    def timed(work):
+        nonlocal began, world_seconds
+        began = time.perf_counter()
+        result = work()
+        world_seconds += time.perf_counter() - began
+        return result
+
+    seeds = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(for_purpose(policy.keys, "reset")))
+    rows: list[tuple[np.ndarray, ...]] = []
+    policy.reset()
+    x = timed(lambda: copies.reset([int(seed) for seed in seeds]))
+    for t in range(horizon):
+        u, planned = policy.act(x)
+        after = timed(lambda u=u: copies.step(u))
+        if not np.isfinite(after.next_states).all():
+            raise SondeError(f"{type(world).__name__}: the system delivered NaN or infinity at step {t} of the episode")
+        rows.append((x, u, after.next_states, planned, after.terminated, after.over))
+        x = after.next_states
+        if after.over.any() and t + 1 < horizon:
+            x = timed(lambda over=after.over: copies.restart(over))
+            policy.begin_anew(after.over)
+        if on_step is not None:
+            on_step(t + 1, copies)
+    states, actions, next_states, planned, terminated, over = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
+    return Trajectory(states, actions, next_states, planned, terminated, over, world_seconds)

@@ -9,42 +9,51 @@ import numpy as np
 from sonde.calibration import LEVELS, Calibration, calibration_error
 from sonde.config import RunConfig
 from sonde.data import Trajectory
-from sonde.evaluate import evaluate
+from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
 from sonde.metrics import judge, realised_information_gain
+from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
-from sonde.rollout import rollout
+from sonde.randomness import for_purpose
+from sonde.rollout import OnStep, rollout
 from sonde.runs.store import RunStore
+from sonde.tasks import reward_named, task_label
 
 Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
-"""progress(phase, episode, rows): called when a phase of an episode begins, and with its metrics when it is done."""
+"""progress(phase, episode, rows): called when a phase of an episode begins, and with its metrics when it is done.
+
+Within a phase that is stepped outside of JAX it is called after each step, with what was done behind a slash ("plan/17").
+"""
 
 
-def build_explorer(config: RunConfig) -> Explorer:
-    """The explorer that a config describes."""
+def build_explorer(config: RunConfig, existing: Trajectory | None = None) -> Explorer:
+    """The explorer that a config describes; `existing` are the measurements that it starts from."""
     return Explorer(
         config.method,
         config.model,
         config.solver,
         state_dim=config.world.state_dim,
         action_dim=config.world.action_dim,
-        capacity=config.data_capacity,
+        capacity=config.data_capacity + (0 if existing is None else existing.states.shape[-2]),
         seeds=config.seed_list,
         beta=config.beta,
         particles=config.particles,
         imagine_noise=config.imagine_noise,
         holdout=config.holdout,
         calibrated=config.calibrated,
-        reward=None if config.task is None else config.world.tasks[config.task],
+        reward=None if config.task is None else reward_named(config.world, config.task),
     )
 
 
 def restore_explorer(store: RunStore, episode: int) -> Explorer:
     """The explorer as it was after `episode`."""
-    explorer = build_explorer(store.config)
+    existing = store.load_existing()
+    explorer = build_explorer(store.config, existing)
     if episode > 0:
         params = store.load_checkpoint(episode, explorer.params)
-        explorer.restore(store.load_data(episode), params)
+        explorer.restore(store.load_data(episode), params, existing)
+    elif existing is not None:
+        explorer.start_from(existing)
     return explorer
 
 
@@ -61,6 +70,17 @@ def run(store: RunStore, progress: Progress, from_episode: int | None = None) ->
 
 
 @double_precision
+def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = None) -> tuple[Policy, Trajectory]:
+    """Ask for a policy and run it on the true system, as often as the config wants."""
+    controller = explorer.ask()
+    trajectory = rollout(config.world, controller, config.horizon, on_step)
+    for number in range(1, config.rollouts):
+        again = Controller(controller.policy, for_purpose(controller.keys, f"rollout/{number}"), explorer.state_dim)
+        trajectory = trajectory.joined(rollout(config.world, again, config.horizon, on_step))
+    return controller.policy, trajectory
+
+
+@double_precision
 def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None:
     """Ask, roll out, tell, judge, save."""
     config, seconds, number = store.config, {}, explorer.episode + 1
@@ -73,7 +93,10 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
         return result
 
     before = explorer.posterior
-    trajectory: Trajectory = timed("plan", lambda: rollout(config.world, explorer.ask(), config.horizon))
+    on_step = lambda taken, _: progress(f"plan/{taken}", number, None)
+    policy, trajectory = timed("plan", lambda: experiment(config, explorer, on_step))
+    seconds["world"], seconds["plan"] = trajectory.world_seconds, seconds["plan"] - trajectory.world_seconds
+    policies = {"explore": policy}
     timed("fit", lambda: explorer.tell(trajectory))
 
     def judged() -> dict[str, np.ndarray]:
@@ -89,12 +112,12 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
         due = every > 0 and (number % every == 0 or number == config.episodes)
         if not due:
             return {}
-        keys = explorer.keys()
-        played = {
-            task: evaluate(config.world, explorer.posterior, task, config.solver, config.evaluation_horizon, keys)
-            for task in config.world.tasks
-        }
-        return {f"return/{task}": evaluation.returns for task, evaluation in played.items()}
+        found = {}
+        for task in config.task_names:
+            on_step = lambda taken, _, task=task: progress(f"evaluate/{task_label(task)} {taken}", number, None)
+            played = evaluate_task(config, explorer, task, on_step)
+            found[f"return/{task_label(task)}"], policies[task_label(task)] = played.returns, played.policy
+        return found
 
     metrics = {**timed("evaluate", judged), **timed("evaluate", returns)}
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
@@ -110,9 +133,16 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
         for i, seed in enumerate(explorer.seeds)
     ]
     store.save_data(number, trajectory)
+    store.save_policies(policies)
     store.append_metrics(rows)
     store.save_checkpoint(number, explorer.params)
     progress("done", number, rows)
+
+
+def evaluate_task(config: RunConfig, explorer: Explorer, task: str, on_step: OnStep | None = None) -> Evaluation:
+    """Solve a task zero-shot with what the explorer knows."""
+    world, horizon = config.world, config.evaluation_horizon
+    return evaluate(world, explorer.posterior, task, config.solver, horizon, explorer.keys(), explorer.data, on_step)
 
 
 def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:

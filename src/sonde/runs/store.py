@@ -3,6 +3,8 @@
     DIR/config.json                    what was asked for
     DIR/metrics.jsonl                  one line per seed and episode
     DIR/data/0001.safetensors          the measurements of episode 1, all seeds [S, T, ...]
+    DIR/data/existing.safetensors      the measurements that the run started from, if any
+    DIR/policies/swing-up.safetensors  trained policies of the last episode, all seeds, to use without planner (`sonde.deploy`)
     DIR/checkpoints/0001.safetensors   what was learned after episode 1 (the last two are kept)
     DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
     DIR/figures/                       pictures
@@ -17,7 +19,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +31,13 @@ import safetensors.numpy
 from sonde.config import RunConfig, from_json, to_json
 from sonde.data import Trajectory
 from sonde.errors import SondeError
+from sonde.measurements import read_measurements
+from sonde.policies import Policy
 from sonde.runs.files import checksum, sync_folder, write_atomically
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
+EXISTING = "existing.safetensors"
 FOLDERS = ("data", "checkpoints", "figures")
 
 
@@ -47,6 +52,7 @@ class RunStore:
     def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
         """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
         folder = folder.absolute()
+        existing = None if config.data is None else read_measurements(config.data, config.world)
         if folder.exists() and not overwrite:
             raise SondeError(
                 f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
@@ -59,6 +65,9 @@ class RunStore:
         draft.chmod(0o755)
         for name in FOLDERS:
             (draft / name).mkdir()
+        if existing is not None:
+            arrays = {name: getattr(existing, name) for name in ("states", "actions", "next_states")}
+            write_atomically(draft / "data" / EXISTING, safetensors.numpy.save(_contiguous(arrays)))
         write_atomically(draft / "config.json", to_json(config).encode())
         if not folder.exists():
             draft.rename(folder)
@@ -98,12 +107,26 @@ class RunStore:
 
     def save_data(self, episode: int, trajectory: Trajectory) -> None:
         """The measurements of `episode` (counted from 1)."""
-        arrays = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states")}
+        given = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states", "terminated", "over")}
+        arrays = {name: array for name, array in given.items() if array is not None}
         write_atomically(self._data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
 
     def load_data(self, episodes: int) -> list[Trajectory]:
         """The measurements of the first `episodes` episodes."""
         return [Trajectory(**_read_arrays(self._data_path(episode))) for episode in range(1, episodes + 1)]
+
+    def load_existing(self) -> Trajectory | None:
+        """The measurements that the run started from."""
+        path = self.folder / "data" / EXISTING
+        return Trajectory(**_read_arrays(path)) if path.exists() else None
+
+    def save_policies(self, policies: Mapping[str, Policy]) -> None:
+        """Those policies, by name, that are trained and can be used without a planner; they replace the last ones."""
+        for name, policy in policies.items():
+            content = policy.for_file()
+            if content is not None:
+                (self.folder / "policies").mkdir(exist_ok=True)
+                write_atomically(self.folder / "policies" / f"{name}.safetensors", content)
 
     # Checkpoints
 
@@ -241,7 +264,7 @@ def _named_leaves(tree: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path) -> dict[str, Any]:
     try:
         return safetensors.numpy.load(path.read_bytes())
     except (OSError, safetensors.SafetensorError) as error:

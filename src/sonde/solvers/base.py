@@ -1,20 +1,23 @@
 """The optimal-control problem that a planner faces, and what a solver of it must offer.
 
 `ControlProblem` puts posterior, imagination and objective together: it imagines plans and says what they are worth. A `Solver`
-(configuration) finds good plans; its `state` lives for one episode and ends with it.
+(configuration) turns it into a policy. A `Planner` is a solver that thinks at every step anew; its `state` lives for one
+episode and ends with it.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from sonde.imagination import Imagination, draw_chance
-from sonde.models.base import Posterior
-from sonde.objectives import Imagined, Objective
+from sonde.data import Data
+from sonde.imagination import Chance, Imagination, draw_chance
+from sonde.models.base import Belief, Posterior
+from sonde.objectives import Imagined, Objective, information_gain
+from sonde.policies import Policy
 
 
 class ControlProblem(eqx.Module):
@@ -47,10 +50,7 @@ class ControlProblem(eqx.Module):
             adopted = self.imagination.adopt(self.posterior, index)
 
             def step(x, inputs):
-                u, extra, chance = inputs
-                belief = self.posterior.believe(x, u)
-                held = belief if adopted is self.posterior else adopted.believe(x, u)
-                x_next = self.imagination.next_state(held, extra, chance)
+                x_next, belief = self._advance(adopted, x, *inputs)
                 return x_next, (x, x_next, belief)
 
             return jax.lax.scan(step, x, (actions, extras, draw_chance(key, horizon, self.state_dim)))[1]
@@ -59,6 +59,23 @@ class ControlProblem(eqx.Module):
         states, next_states, beliefs = jax.vmap(particle)(indices, keys)
         return Imagined(states, actions, next_states, beliefs)
 
+    def step(
+        self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, ""]]:
+        """One imagined step of one particle: the next state, and what the step is worth."""
+        u, extra = control[: self.action_dim], control[self.action_dim :]
+        x_next, belief = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, chance)
+        beliefs = jax.tree.map(lambda leaf: leaf[None, None], belief)
+        return x_next, self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs))[0]
+
+    def _advance(
+        self, adopted: Posterior, x: Array, u: Array, extra: Array, chance: Chance
+    ) -> tuple[Float[Array, " dx"], Belief]:
+        """The next state as one particle imagines it, and what the posterior believes of it."""
+        belief = self.posterior.believe(x, u)
+        held = belief if adopted is self.posterior else adopted.believe(x, u)
+        return self.imagination.next_state(held, extra, chance), belief
+
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P H"]:
         """What each of P plans is worth, step by step. Every plan meets chance of its own."""
         keys = jax.random.split(key, plans.shape[0])
@@ -66,7 +83,18 @@ class ControlProblem(eqx.Module):
 
 
 class Solver(abc.ABC):
-    """Turns a problem into actions."""
+    """Problem in, policy out."""
+
+    one_particle: ClassVar[bool] = False
+    """Whether it imagines steps of one particle, so that an objective cannot compare several."""
+
+    @abc.abstractmethod
+    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Policy:
+        """A good policy. `data` is what was measured: where imagined trajectories may begin."""
+
+
+class Planner(Solver):
+    """A solver that plans anew at every step."""
 
     @abc.abstractmethod
     def start(self, problem: ControlProblem) -> Any:
@@ -76,7 +104,30 @@ class Solver(abc.ABC):
     def plan(
         self, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, "H dc"], Any]:
-        """The best plan found from state `x`, and the next state of the solver."""
+        """The best plan found from state `x`, and the next state of the planner."""
+
+    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> "PlanningPolicy":
+        """All work is left to the steps."""
+        del data, key
+        return PlanningPolicy(problem, self)
+
+
+class PlanningPolicy(Policy):
+    """Solves a control problem anew at every step."""
+
+    problem: ControlProblem
+    planner: Planner = eqx.field(static=True)
+
+    def start(self) -> Any:
+        """The planner's."""
+        return self.planner.start(self.problem)
+
+    def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The first action of the best plan."""
+        plan_key, imagine_key = jax.random.split(key)
+        plan, state = self.planner.plan(self.problem, state, x, plan_key)
+        imagined = self.problem.imagine(x, plan, imagine_key)
+        return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
 
 
 def first_action(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, " du"]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError, one_of, positive
-from sonde.solvers.base import ControlProblem, Solver
+from sonde.solvers.base import ControlProblem, Planner
 from sonde.solvers.noise import coloured_noise
 
 
@@ -26,7 +26,7 @@ class ICEMState(eqx.Module):
 
 
 @dataclass(frozen=True)
-class ICEM(Solver):
+class ICEM(Planner):
     """Sampling-based planner with a receding horizon."""
 
     horizon: int = 20

@@ -1,13 +1,28 @@
-"""The true system, which a planner never sees, and the tasks that a person may ask for later."""
+"""The true system, which a planner never sees, and the tasks that a person may ask for later.
+
+A `World` says what states and actions are. A `JaxWorld` is written in JAX, so that a whole episode compiles. A `HostWorld` is
+stepped outside of JAX (a simulator in C, a Gymnasium environment): it opens `Simulators`, S copies that advance in lockstep.
+"""
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde.objectives import RewardFunction
+from sonde.precision import double_precision
+
+
+class Transitions(NamedTuple):
+    """States [N, dx], actions [N, du] and the states [N, dx] that followed."""
+
+    states: np.ndarray
+    actions: np.ndarray
+    next_states: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -16,18 +31,19 @@ class Plane:
 
     x_label: str
     y_label: str
-    x_range: tuple[float, float]
-    y_range: tuple[float, float]
-    to_state: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    """(a [...], b [...]) -> states [..., dx]."""
     from_state: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     """states [..., dx] -> (a [...], b [...])."""
+    x_range: tuple[float, float] | None = None
+    """What the picture shows; None: what was visited."""
+    y_range: tuple[float, float] | None = None
+    to_state: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
+    """(a [...], b [...]) -> states [..., dx]; None where two numbers do not make a state."""
     x_ticks: tuple[tuple[float, str], ...] = ()
     """Positions and words to mark on the x axis, where plain numbers would say less."""
 
 
 class World(abc.ABC):
-    """A system written in JAX. Actions are scaled to [-1, 1]; configuration is hashable."""
+    """A system. Actions are scaled to [-1, 1]; configuration is hashable."""
 
     @property
     @abc.abstractmethod
@@ -40,9 +56,9 @@ class World(abc.ABC):
         """A short name for each action dimension."""
 
     @property
-    @abc.abstractmethod
     def tasks(self) -> Mapping[str, RewardFunction]:
         """Reward functions that a person may ask for, by name."""
+        return {}
 
     @property
     def state_dim(self) -> int:
@@ -53,6 +69,22 @@ class World(abc.ABC):
     def action_dim(self) -> int:
         """Numbers in an action."""
         return len(self.action_names)
+
+    @abc.abstractmethod
+    def reachable(self) -> Transitions | None:
+        """Fixed transitions that cover what the system can reach; what models are judged on. None: it cannot be known."""
+
+    def narrow_box(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """States and actions from the box that earlier public results sampled, where there are such results."""
+        return None
+
+    def plane(self) -> Plane | None:
+        """How to draw states in two dimensions; None where no picture would be fair to them."""
+        return None
+
+
+class JaxWorld(World):
+    """A system written in JAX, for one state and one action."""
 
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
@@ -67,13 +99,58 @@ class World(abc.ABC):
         """The next state, with the system's noise."""
 
     @abc.abstractmethod
-    def reachable(self) -> tuple[np.ndarray, np.ndarray]:
-        """Fixed states [N, dx] and actions [N, du] that cover what the system can reach; what models are judged on."""
+    def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Fixed states [N, dx] and actions [N, du] that cover what the system can reach."""
+
+    @double_precision
+    def reachable(self) -> Transitions:
+        """Those points, and what follows there, with the system's noise."""
+        states, actions = self.reachable_points()
+        keys = jax.random.split(jax.random.key(0), len(states))
+        return Transitions(states, actions, np.asarray(jax.jit(jax.vmap(self.step))(states, actions, keys)))
+
+    def picture(self, x: np.ndarray) -> np.ndarray:
+        """The state as an image, uint8 [height, width, 3]."""
+        raise NotImplementedError(f"{type(self).__name__} has no picture: write its picture(x)")
+
+
+class Stepped(NamedTuple):
+    """What a step brought, for each of S copies."""
+
+    next_states: np.ndarray
+    terminated: np.ndarray
+    """The system itself ended its episode (it fell, it broke)."""
+    over: np.ndarray
+    """The episode is over, for that reason or for lack of time: the copy wants to be restarted."""
+
+
+class Simulators(abc.ABC):
+    """S copies of a system that is stepped outside of JAX. Numpy in, numpy out; actions in [-1, 1]."""
 
     @abc.abstractmethod
-    def narrow_box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Like `reachable`, from the box that earlier public results sampled: for comparison with those only."""
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """Start an episode in every copy: states [S, dx]. All chance that follows, in restarts too, comes from these seeds."""
 
-    def plane(self) -> Plane | None:
-        """How to draw states in two dimensions; None where no picture would be fair to them."""
-        return None
+    @abc.abstractmethod
+    def step(self, actions: np.ndarray) -> Stepped:
+        """Advance every copy under actions [S, du]."""
+
+    @abc.abstractmethod
+    def restart(self, which: np.ndarray) -> np.ndarray:
+        """Start a new episode where `which` [S] is true; the states [S, dx] of all copies then."""
+
+    def picture(self) -> np.ndarray:
+        """The first copy as an image, uint8 [height, width, 3]."""
+        raise NotImplementedError(f"{type(self).__name__} has no picture: write its picture()")
+
+    def close(self) -> None:
+        """Let go of processes and windows."""
+        return
+
+
+class HostWorld(World):
+    """A system that is stepped outside of JAX."""
+
+    @abc.abstractmethod
+    def open(self, runs: int) -> Simulators:
+        """That many copies of the system."""

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from sonde.errors import SondeError
 from sonde.objectives import RewardFunction
 from sonde.precision import double_precision
-from sonde.worlds.base import Plane, World
+from sonde.worlds.base import JaxWorld, Plane
 
 GRAVITY, MASS, LENGTH, TIME_STEP = 10.0, 1.0, 1.0, 0.05
 MAX_TORQUE, MAX_SPEED = 2.0, 8.0
@@ -49,7 +49,7 @@ def keep_down(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Arra
 
 
 @dataclass(frozen=True)
-class Pendulum(World):
+class Pendulum(JaxWorld):
     """Starts hanging down, at rest."""
 
     process_noise: float = 0.0
@@ -91,7 +91,7 @@ class Pendulum(World):
         """x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
-    def reachable(self) -> tuple[np.ndarray, np.ndarray]:
+    def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
         """Points of many random and swing-up rollouts of the true system; see `_reachable`."""
         return _reachable()
 

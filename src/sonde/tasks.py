@@ -1,0 +1,81 @@
+"""Tasks by name: those of a world, and functions in a person's own file (`rewards.py:stand_still`)."""
+
+import functools
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from sonde.errors import SondeError, one_of
+from sonde.objectives import RewardFunction
+from sonde.precision import double_precision
+from sonde.worlds.base import World
+
+
+def is_in_file(name: str) -> bool:
+    """Whether the name is of the form FILE.py:NAME."""
+    return ".py:" in name
+
+
+def with_absolute_path(name: str) -> str:
+    """The same name, from whatever folder it is read later."""
+    if not is_in_file(name):
+        return name
+    path, attribute = name.rsplit(":", 1)
+    return f"{Path(path).expanduser().absolute()}:{attribute}"
+
+
+def load_from_file(name: str) -> Any:
+    """What FILE.py:NAME names."""
+    path, attribute = name.rsplit(":", 1)
+    module = _module(str(Path(path).expanduser().absolute()))
+    if not hasattr(module, attribute):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise SondeError(f"{path} has no {attribute!r}; it has: {', '.join(public) or 'nothing'}")
+    return getattr(module, attribute)
+
+
+@functools.cache  # one file, one module: the compiler knows functions by their identity
+def _module(path: str) -> Any:
+    file = Path(path)
+    if not file.is_file():
+        raise SondeError(f"there is no file {path}; name one as FILE.py:NAME")
+    spec = importlib.util.spec_from_file_location(f"sonde_user_{file.stem}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickling workers look modules up here
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise SondeError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+@double_precision
+def reward_named(world: World, name: str) -> RewardFunction:
+    """The world's task of that name, or the function that FILE.py:NAME names."""
+    if not is_in_file(name):
+        if not world.tasks:
+            raise SondeError(f"this world has no task of its own, got {name!r}; give a function as FILE.py:NAME")
+        one_of("task", name, world.tasks)
+        return world.tasks[name]
+    reward = load_from_file(name)
+    x, u = jnp.zeros(world.state_dim), jnp.zeros(world.action_dim)
+    try:
+        result = jax.eval_shape(reward, x, u, x)
+    except Exception as error:
+        raise SondeError(
+            f"{name} is not a reward: called as reward(x, u, x_next) with x [{world.state_dim}] and u [{world.action_dim}] it "
+            f"failed with {type(error).__name__}: {str(error).splitlines()[0]}; write it with jax.numpy for one transition"
+        ) from error
+    if not hasattr(result, "shape") or result.shape != () or not jnp.issubdtype(result.dtype, jnp.floating):
+        raise SondeError(f"{name} must return one real number per transition, got {result}")
+    return reward
+
+
+def task_label(name: str) -> str:
+    """A short name for tables and figures."""
+    return name.rsplit(":", 1)[1] if is_in_file(name) else name
