@@ -26,17 +26,17 @@ from sonde.worlds.base import JaxWorld, World
 class TrueDynamics(Posterior):
     """Knows the world: what a planner could do with a perfect model."""
 
-    world: JaxWorld = eqx.field(static=True)
+    world: World = eqx.field(static=True)
 
     def __check_init__(self):
         """Only a world written in JAX can be planned on."""
         if not isinstance(self.world, JaxWorld):
-            raise SondeError(
-                f"{type(self.world).__name__} is not written in JAX, so no planner can know it: there is no oracle"
-            )
+            name = type(self.world).__name__
+            raise SondeError(f"{name} is not written in JAX: no planner can know it, so there is no oracle")
 
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """The truth, without doubt."""
+        assert isinstance(self.world, JaxWorld)
         mean = self.world.dynamics(x, u)
         return Belief(mean, 0 * mean, 0 * mean)
 
