@@ -22,7 +22,8 @@ from sonde import ICEM, Explorer, Pendulum, Trajectory, rollout
 from sonde.models.base import Belief
 from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.precision import double_precision
-from sonde.runs.figures import GRID, STYLE, uncertainty_field
+from sonde.runs.figures import STYLE
+from sonde.runs.states_figure import GRID, uncertainty_field
 
 MODEL = ProbabilisticEnsemble(members=5, width=128)
 MEAN, EPISTEMIC, ALEATORIC = "#0072B2", "#56B4E9", "#C04800"
@@ -81,6 +82,7 @@ def draw_toy(ax: Axes, explorer: Explorer) -> float:
 def draw_pendulum(figure: Figure, ax: Axes, explorer: Explorer) -> float:
     """The panel of the pendulum; returns how many times the epistemic std far from visited states is that near them."""
     plane = Pendulum().plane()
+    assert plane.x_range is not None and plane.y_range is not None and plane.to_state is not None
     sides = [low + np.linspace(-0.015, 1.015, GRID) * (high - low) for low, high in (plane.x_range, plane.y_range)]
     a, b = np.meshgrid(*sides)
     field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.action_dim)

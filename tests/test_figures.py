@@ -21,10 +21,11 @@ from sonde.models.gp import GaussianProcess
 from sonde.runs import figures
 from sonde.runs.calibration_figure import AFTER, BEFORE, calibration_figure
 from sonde.runs.figures import LOOKS, curve, draw_calibration, draw_curves, draw_run, draw_states, grouped, labels, panels_of
+from sonde.runs.states_figure import episode_of, states_figure, uncertainty_field
 from sonde.runs.store import RunStore
 from sonde.solvers.icem import ICEM
 from sonde.worlds import Pendulum
-from sonde.worlds.base import World
+from sonde.worlds.base import Plane, World
 
 METRICS = [panel.key for panel in figures.PANELS]
 
@@ -229,7 +230,7 @@ def test_field_is_the_first_runs_uncertainty(explorer):
     plane = Pendulum().plane()
     # rows: where run 0 went, where run 1 went; a third axis shows that any shape serves
     states = plane.to_state(np.array([[[-2.6]], [[1.4]]]), np.full((2, 1, 1), 1.0))
-    field = figures.uncertainty_field(explorer.posterior, states, 1)
+    field = uncertainty_field(explorer.posterior, states, 1)
     assert field.shape == (2, 1, 1) and field.dtype == np.float64
     assert field[0] < 0.1 * field[1]
     with jax.enable_x64(True):
@@ -258,6 +259,40 @@ def test_states_of_episodes_of_unequal_length(tmp_path):
         explorer.tell(Trajectory(states, np.zeros((steps, 1)), states))
     draw_states(explorer, Pendulum(), tmp_path / "states.png")
     picture(tmp_path / "states.png")
+
+
+def test_measurements_that_a_run_started_from_are_no_episode(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def measured(steps, place):
+        states = rng.normal(place, 0.1, (steps, 3))
+        return Trajectory(states, rng.uniform(-1, 1, (steps, 1)), states)
+
+    existing, told = measured(5, 3.0), [measured(4, 1.0), measured(4, 2.0)]  # each of two rollouts of two steps, say
+    fresh = lambda: Explorer("random", GaussianProcess(hyperparameters="fixed"), ICEM(), state_dim=3, action_dim=1, capacity=13)
+    explorer, restored = fresh(), fresh()
+    explorer.start_from(existing)
+    with pytest.raises(SondeError, match="no finished episode"):
+        draw_states(explorer, Pendulum(), tmp_path / "states.png")
+    for trajectory in told:
+        explorer.tell(trajectory)
+    restored.restore(told, explorer.params, existing)
+    # two of the three numbers, which do not make a state; the ranges are what was visited
+    plane = Plane("a", "b", from_state=lambda states: (states[..., 0], states[..., 2]))
+    for case in (explorer, restored):
+        np.testing.assert_array_equal(episode_of(case), [0] * 5 + [1] * 4 + [2] * 4)
+        figure = states_figure(case, plane)
+        ax = figure.axes[0]
+        before, episodes = ax.collections
+        np.testing.assert_allclose(before.get_offsets(), existing.states[:, [0, 2]])
+        np.testing.assert_allclose(episodes.get_offsets(), np.concatenate([t.states for t in told])[:, [0, 2]])
+        np.testing.assert_array_equal(episodes.get_array(), [1] * 4 + [2] * 4)
+        assert len(figure.axes) == 2 and "uncertainty" not in ax.get_title()  # of the colour bars, only that of episodes
+        for limits, column in ((ax.get_xlim(), 0), (ax.get_ylim(), 2)):
+            visited = np.concatenate([existing.states, *(t.states for t in told)])[:, column]
+            assert visited.min() - 0.3 < limits[0] < visited.min() and visited.max() < limits[1] < visited.max() + 0.3
+    over_field = states_figure(explorer, Pendulum().plane())
+    assert len(over_field.axes) == 3 and "uncertainty" in over_field.axes[0].get_title()
 
 
 def test_world_without_a_plane_has_no_picture_of_states(tmp_path, explorer, monkeypatch):

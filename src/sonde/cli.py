@@ -11,17 +11,18 @@ from rich.console import Console
 
 from sonde.config import RunConfig
 from sonde.errors import SondeError, one_of
-from sonde.tasks import reward_named
+from sonde.tasks import reward_named, with_absolute_path
 
 USAGE = """usage: sonde COMMAND ...
 
 Learn an unknown dynamical system by choosing the experiments that teach it most, then solve tasks on it zero-shot.
 
   demo                     explore the pendulum and swing it up, with explanations
-  explore PRESET           explore a system; all settings can be changed ('sonde explore PRESET --help')
+  explore SYSTEM           explore a preset, a world or gym:ENV, any Gymnasium environment ('sonde explore --help')
   resume DIR               continue a run that was interrupted
-  evaluate DIR --task T    solve a task with what a run has learned
+  evaluate DIR --task T    solve a task with what a run has learned, and film it (--video FILE.mp4)
   plot DIR [DIR ...]       draw runs side by side
+  export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
   list                     presets, worlds and tasks, models, methods
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
@@ -30,31 +31,34 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
 
 @dataclass
 class ExploreArguments:
-    """Explore a system with the settings of a preset, changed by any of these options."""
+    """Explore a system, with its settings changed by any of these options."""
 
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     out: Path | None = None
-    """Folder for the run; by default runs/PRESET-METHOD."""
+    """Folder for the run; by default runs/SYSTEM-METHOD."""
     overwrite: bool = False
     """Replace the folder if it exists."""
 
 
 def explore(args: list[str]) -> None:
-    """`sonde explore PRESET ...`."""
-    from sonde.presets import PRESETS, preset
+    """`sonde explore SYSTEM ...`."""
+    from sonde.cli_choices import CHOOSE_KINDS, WHAT_TO_EXPLORE, folder_name, starting_point, with_absolute_paths, with_kinds
 
     if not args or args[0].startswith("-"):
         if args and args[0] not in ("-h", "--help"):
-            raise SondeError(f"explore: name a preset first, then options; presets: {', '.join(PRESETS)}")
-        print(f"usage: sonde explore PRESET [options]\n\npresets: {', '.join(PRESETS)}")
-        print("\n'sonde explore PRESET --help' lists all options with the preset's values.")
+            raise SondeError(f"explore: name a preset first (or another system), then options:\n{WHAT_TO_EXPLORE.rstrip()}")
+        print(f"usage: sonde explore SYSTEM [options]\n\nSYSTEM is\n{WHAT_TO_EXPLORE}")
+        print("'sonde explore SYSTEM --help' lists all options with the values that SYSTEM gives them.")
         return
     name, rest = args[0], args[1:]
-    default = ExploreArguments(preset(name))
-    chosen = tyro.cli(ExploreArguments, default=default, args=rest, prog=f"sonde explore {name}")
+    config, rest = with_kinds(starting_point(name), rest)
+    default, text = ExploreArguments(config), f"{ExploreArguments.__doc__}\n{CHOOSE_KINDS}"
+    chosen = tyro.cli(ExploreArguments, default=default, args=rest, prog=f"sonde explore {name}", description=text)
     from sonde.runs.store import RunStore
 
-    store = RunStore.create(chosen.out or Path("runs") / f"{name}-{chosen.config.method}", chosen.config, chosen.overwrite)
+    config = with_absolute_paths(chosen.config)
+    _ = config.world.state_names, config.world.action_names  # a system that cannot be had says so before a folder is made
+    store = RunStore.create(chosen.out or Path("runs") / f"{folder_name(name)}-{config.method}", config, chosen.overwrite)
     _run(store, Console())
 
 
@@ -109,9 +113,11 @@ class EvaluateArguments:
     folder: tyro.conf.Positional[Path]
     """The run's folder."""
     task: str
-    """The task; `sonde list` shows those of each world."""
+    """The task; `sonde list` shows those of each world. FILE.py:FUNCTION is a reward of your own."""
     oracle: bool = False
     """Also plan on the true system, and act at random, to normalise the score between the two."""
+    video: Path | None = None
+    """Film the first run's episode: FILE.mp4 (needs the extra 'render') or FILE.gif."""
 
 
 def evaluate(args: list[str]) -> None:
@@ -120,14 +126,20 @@ def evaluate(args: list[str]) -> None:
     from sonde.runs.store import RunStore
 
     store = RunStore.open(chosen.folder)
-    reward_named(store.config.world, chosen.task)
+    task = with_absolute_path(chosen.task)
+    reward_named(store.config.world, task)
+    if chosen.video is not None:
+        from sonde.runs.film import check_film
+
+        check_film(chosen.video)
     checkpoints = store.checkpoints()
     if not checkpoints:
         raise SondeError(f"{store.folder} has no finished episode yet: run 'sonde resume {store.folder}' first")
     from sonde.report import evaluation_report
     from sonde.runs.run import restore_explorer
 
-    evaluation_report(store.config, restore_explorer(store, checkpoints[-1]), chosen.task, chosen.oracle, Console())
+    explorer = restore_explorer(store, checkpoints[-1])
+    evaluation_report(store.config, explorer, task, chosen.oracle, Console(), chosen.video)
 
 
 @dataclass
@@ -161,6 +173,33 @@ def plot(args: list[str]) -> None:
         print(f"Figure: {figure}")
 
 
+@dataclass
+class ExportArguments:
+    """Write what a run has measured to a file or a local Minari dataset, which `sonde explore --data` can start from."""
+
+    folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    out: str
+    """FILE.npz, FILE.csv or minari:DATASET-v0."""
+    seed: int | None = None
+    """The run to export, of those in lockstep; by default the first."""
+    existing: bool = False
+    """Also export, before all others, the measurements that the run started from."""
+    overwrite: bool = False
+    """Replace the file or dataset if it exists."""
+
+
+def export(args: list[str]) -> None:
+    """`sonde export DIR --out FILE`."""
+    chosen = tyro.cli(ExportArguments, args=args, prog="sonde export")
+    from sonde.runs.export import export_run
+    from sonde.runs.store import RunStore
+
+    store = RunStore.open(chosen.folder)
+    done = export_run(store, chosen.out, seed=chosen.seed, existing=chosen.existing, overwrite=chosen.overwrite)
+    print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")
+
+
 def list_everything(args: list[str]) -> None:
     """`sonde list`."""
 
@@ -173,6 +212,7 @@ def list_everything(args: list[str]) -> None:
     from sonde.methods import METHODS
     from sonde.models import MODELS
     from sonde.presets import PRESETS
+    from sonde.solvers import SOLVERS
     from sonde.worlds import WORLDS
 
     print("presets")
@@ -181,10 +221,14 @@ def list_everything(args: list[str]) -> None:
         print(f"  {name:<18} {parts}: {config.episodes} episodes of {config.horizon} steps")
     print("worlds and their tasks")
     for name, world in WORLDS.items():
-        print(f"  {name:<18} {', '.join(world().tasks)}")
+        print(f"  {name:<18} {', '.join(world().tasks) or (world.__doc__ or '').splitlines()[0]}")
+    print(f"  {'FILE.py:FUNCTION':<18} a task of your own for any world: reward(x, u, x_next), written with jax.numpy")
     print("models")
     for name, model in MODELS.items():
         print(f"  {name:<18} {(model.__doc__ or '').splitlines()[0]}")
+    print("solvers")
+    for name, solver in SOLVERS.items():
+        print(f"  {name:<18} {(solver.__doc__ or '').splitlines()[0]}")
     print("methods")
     for name, method in METHODS.items():
         print(f"  {name:<18} {method.summary}")
@@ -220,6 +264,7 @@ COMMANDS = {
     "resume": resume,
     "evaluate": evaluate,
     "plot": plot,
+    "export": export,
     "list": list_everything,
 }
 

@@ -19,7 +19,7 @@ from sonde.models.gp import GaussianProcess
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
-from sonde.tasks import reward_named
+from sonde.tasks import reward_named, task_label
 from sonde.worlds import WORLDS, Pendulum, World
 
 TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
@@ -43,6 +43,8 @@ class RunConfig:
     """Tasks to evaluate, by name or as FILE.py:FUNCTION, a reward of your own; by default all that the world has."""
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
+    evaluation_rollouts: int = 1
+    """Times that the policy for a task is run in an evaluation, from a new start each time; the returns are averaged."""
     evaluate_every: int = 1
     """Evaluate all tasks after every so many episodes, and after the last one; 0 for never."""
     seeds: int = 1
@@ -78,6 +80,7 @@ class RunConfig:
             horizon=self.horizon,
             rollouts=self.rollouts,
             evaluation_horizon=self.evaluation_horizon,
+            evaluation_rollouts=self.evaluation_rollouts,
             seeds=self.seeds,
             particles=self.particles,
         )
@@ -91,6 +94,9 @@ class RunConfig:
         method_named(self.method, self.task, self.model)
         for name in (*self.tasks, *([] if self.task is None else [self.task])):
             reward_named(self.world, name)
+        labels = [task_label(name) for name in self.tasks]
+        if len(set(labels)) != len(labels):
+            raise SondeError(f"config: tasks must have different names, got {', '.join(labels)}; rename a function")
         needed = self.episodes * self.steps
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(

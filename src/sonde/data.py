@@ -60,7 +60,20 @@ class Trajectory:
             raise SondeError(
                 f"trajectory: actions must lie in [-1, 1] (scale them by the actuator's limits), got magnitude {largest:.6g}"
             )
-        return replace(self, **arrays)
+        return replace(self, **arrays, **self._checked_notes(arrays["states"].shape[:2]))
+
+    def _checked_notes(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+        """What was given beside the measurements, one entry per step [S, T]."""
+        notes = {}
+        for name in ("planned_information", "terminated", "over"):
+            given = getattr(self, name)
+            if given is not None:
+                array = np.asarray(given)
+                array = array[None] if array.ndim == 1 and shape[0] == 1 else array
+                if array.shape != shape:
+                    raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
+                notes[name] = array if name == "planned_information" else array.astype(bool)
+        return notes
 
     def joined(self, other: "Trajectory") -> "Trajectory":
         """Both, one after the other, as one experiment of several episodes."""

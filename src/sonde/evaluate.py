@@ -20,7 +20,7 @@ from sonde.rollout import OnStep, rollout
 from sonde.solvers.base import ControlProblem, Solver
 from sonde.solvers.solve import solve
 from sonde.tasks import reward_named
-from sonde.worlds.base import JaxWorld, World
+from sonde.worlds.base import JaxWorld, World, has_simulator
 
 
 class TrueDynamics(Posterior):
@@ -43,9 +43,13 @@ class TrueDynamics(Posterior):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One episode of a task per run: the return [S], what happened [S, T, ...], and the policy that did it."""
+    """A task per run: the return [S] (the mean, if there were several rollouts), and the policy.
+
+    Rewards [S, T] and trajectory are those of the first rollout.
+    """
 
     returns: np.ndarray
+    rewards: np.ndarray
     trajectory: Trajectory
     policy: Policy
 
@@ -74,25 +78,39 @@ def evaluate(
     horizon: int,
     keys: Key[Array, " runs"],
     data: Data | None = None,
+    rollouts: int = 1,
     on_step: OnStep | None = None,
 ) -> Evaluation:
     """The return of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
-    of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count.
+    of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
+    policy is run `rollouts` times, from a new start each time, and the returns are averaged.
     """
+    if not has_simulator(world):
+        raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
     reward = reward_named(world, task)
     keys = for_purpose(keys, f"evaluate/{task}")
     if data is None:
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
     policy = task_policy(world, posterior, reward, solver, data, keys)
-    trajectory = rollout(world, Controller(policy, keys, world.state_dim), horizon, on_step)
+    played = []
+    for number in range(rollouts):
+        again = keys if number == 0 else for_purpose(keys, f"rollout/{number}")
+        trajectory = rollout(world, Controller(policy, again, world.state_dim), horizon, on_step if number == 0 else None)
+        played.append((_counted_rewards(reward, trajectory), trajectory))
+    returns = np.mean([rewards.sum(axis=1) for rewards, _ in played], axis=0)
+    return Evaluation(returns, *played[0], policy)
+
+
+def _counted_rewards(reward: RewardFunction, trajectory: Trajectory) -> np.ndarray:
+    """The reward of each step [S, T]; none after an episode has ended."""
     rewards = np.array(_rewards(reward, *map(jnp.asarray, (trajectory.states, trajectory.actions, trajectory.next_states))))
     if trajectory.over is not None:
         ended_before = np.cumsum(trajectory.over, axis=1) - trajectory.over
         rewards[ended_before > 0] = 0.0
-    return Evaluation(rewards.sum(axis=1), trajectory, policy)
+    return rewards
 
 
 def normalised_score(returns: np.ndarray, random: np.ndarray, oracle: np.ndarray) -> np.ndarray:

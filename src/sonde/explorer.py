@@ -74,6 +74,8 @@ class Explorer:
     posterior: Posterior
     calibration: Calibration | None
     """How the model's intervals did on the measurements that were held out; None if there are none."""
+    existing: int
+    """Measurements per run that it started from; they come first in `data`."""
 
     @double_precision
     def __init__(
@@ -106,7 +108,7 @@ class Explorer:
         self.method = method_named(method, None if reward is None else "reward", model)
         self.model, self.solver, self.seeds = model, solver, tuple(seeds)
         self.state_dim, self.action_dim, self.capacity = state_dim, action_dim, capacity
-        self.episode = 0
+        self.episode, self.existing = 0, 0
         if self.method.imagination is not None:
             self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
             self._objective = self.method.build_objective(reward)
@@ -131,8 +133,8 @@ class Explorer:
         return episode_keys(self.seeds, self.episode)
 
     @double_precision
-    def ask(self) -> Controller:
-        """The policy for the next experiment."""
+    def ask(self, budget: float | None = None) -> Controller:
+        """The policy for the next experiment; with a `budget`, it takes at most so many seconds per action."""
         if self.method.imagination is None:
             policy = RandomPolicy(self.action_dim)
         else:
@@ -146,7 +148,7 @@ class Explorer:
                 self.model.ensemble_size,
             )
             policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"))
-        return Controller(policy, self.keys(), self.state_dim)
+        return Controller(policy, self.keys(), self.state_dim, budget)
 
     @double_precision
     def believe(self, x: np.ndarray, u: np.ndarray) -> Belief:
@@ -179,6 +181,7 @@ class Explorer:
         keys = for_purpose(self.keys(), "fit/existing")
         params = _fit(self.model, self.params, data, jnp.max(data.count), keys, self._holdout)
         self._set_state(data, params, 0)
+        self.existing = self.transitions
 
     def _for_all_runs(self, measurements: Trajectory) -> Trajectory:
         checked = measurements.checked(1, self.state_dim, self.action_dim)
@@ -194,9 +197,11 @@ class Explorer:
         data = self._empty()
         if existing is not None:
             data = self._with(data, self._for_all_runs(existing))
+        count = int(data.count[0])
         for trajectory in trajectories:
             data = self._with(data, trajectory)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
+        self.existing = count
 
     def _empty(self) -> Data:
         empty = Data.empty(self.capacity, self.state_dim, self.action_dim)

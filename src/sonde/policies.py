@@ -1,19 +1,23 @@
 """Policies: what runs on the real system.
 
 A `Policy` is pure: its state is handed from step to step, so that a whole episode compiles. `Controller` is the same thing as
-an object that remembers its state and speaks numpy, for people who step a system themselves.
+an object that remembers its state and speaks numpy, for people who step a system themselves. A real system does not wait: a
+controller with a `budget` cuts an `Interruptible` policy's thinking short, so that the action is there in time.
 """
 
 import abc
+import time
+from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from sonde.errors import SondeError
+from sonde.errors import SondeError, positive
 from sonde.lockstep import lockstep
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
@@ -33,6 +37,30 @@ class Policy(eqx.Module):
     def for_file(self) -> bytes | None:
         """The content of a file from which `sonde.deploy` makes the same policy; None if it needs more than a file can hold."""
         return None
+
+
+class Interruptible(Policy):
+    """A policy that thinks about each action in turns, and can act after any of them."""
+
+    @abc.abstractmethod
+    def turns(self) -> tuple[int, ...]:
+        """The size of each turn, if none is cut; turns of one size share a compiled program."""
+
+    @abc.abstractmethod
+    def begin(self, state: Any) -> Any:
+        """The thoughts before the first turn."""
+
+    @abc.abstractmethod
+    def improve(
+        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
+    ) -> Any:
+        """The thoughts after one more turn, counted from 0; `last`: none will follow."""
+
+    @abc.abstractmethod
+    def finish(
+        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """What `act` returns."""
 
 
 class RandomPolicy(Policy):
@@ -65,11 +93,83 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
 
 
 @eqx.filter_jit
+def _begin(policy: Interruptible, state: Any):
+    return lockstep(lambda p, s: p.begin(s))(policy, state)
+
+
+@eqx.filter_jit
+def _improve(policy: Interruptible, thoughts: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
+    def one(policy, thoughts, x, key):
+        return policy.improve(thoughts, x, jax.random.fold_in(key, step), turn, last, size)
+
+    return lockstep(one)(policy, thoughts, x, keys)
+
+
+@eqx.filter_jit
+def _finish(policy: Interruptible, thoughts: Any, x: Array, keys: Array, step: Array):
+    def one(policy, thoughts, x, key):
+        return policy.finish(thoughts, x, jax.random.fold_in(key, step))
+
+    return lockstep(one)(policy, thoughts, x, keys)
+
+
+@eqx.filter_jit
 def _begin_anew(policy: Policy, state: Any, which: Array):
     """The policy's state, from the beginning where `which` [S] is true."""
     fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
     choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
     return jax.tree.map(choose, fresh, state)
+
+
+class _Pace:
+    """How long something took lately, at worst."""
+
+    def __init__(self):
+        self._recent: deque[float] = deque(maxlen=20)
+
+    def timed(self, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = jax.block_until_ready(work())
+        self._recent.append(time.perf_counter() - began)
+        return result
+
+    @property
+    def slowest(self) -> float:
+        return max(self._recent, default=0.0)
+
+
+class _Thinker:
+    """An interruptible policy against the clock, for S runs in lockstep."""
+
+    def __init__(self, policy: Interruptible, keys: Array, state_dim: int):
+        self._policy, self._keys, self._turns = policy, keys, policy.turns()
+        # compile all that a call runs, and learn how long it takes; which state it is shown does not matter
+        state, x, step = _start(policy, len(keys)), jnp.zeros((len(keys), state_dim)), jnp.asarray(0)
+        for _ in range(3):  # the first rounds compile (a first step, and one that follows another): their times mean nothing
+            self._turn_pace, self._finish_pace = _Pace(), _Pace()
+            thoughts = _begin(policy, state)
+            for size in dict.fromkeys(self._turns):
+                thoughts = self._improve(thoughts, x, step, 0, False, size)
+            _, state, _ = self._finish(thoughts, x, step)
+
+    def act(self, state: Any, x: Array, step: Array, deadline: float) -> tuple[Any, int]:
+        """Think until a turn as slow as the slowest of late would not fit, at least once; what `act` returns, and the turns."""
+        thoughts, done, last = _begin(self._policy, state), 0, False
+        while not last:
+            left = deadline - time.perf_counter() - self._finish_pace.slowest
+            if done > 0 and left < self._turn_pace.slowest:
+                break
+            last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
+            thoughts = self._improve(thoughts, x, step, done, last, self._turns[done])
+            done += 1
+        return self._finish(thoughts, x, step), done
+
+    def _improve(self, thoughts: Any, x: Array, step: Array, turn: int, last: bool, size: int) -> Any:
+        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, jnp.asarray(turn), jnp.asarray(last), size)
+        return self._turn_pace.timed(work)
+
+    def _finish(self, thoughts: Any, x: Array, step: Array) -> Any:
+        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts, x, self._keys, step))
 
 
 class Controller:
@@ -78,9 +178,27 @@ class Controller:
     With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du].
     """
 
-    def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int):
-        """`policy` carries a leading axis S on its arrays; `keys` name the randomness of the episode."""
-        self.policy, self.keys, self.state_dim = policy, keys, state_dim
+    late: int
+    """Calls of this episode that took longer than the budget."""
+    iterations: int
+    """Turns of thinking that the last call had time for; 0 if the policy does not think in turns or has no budget."""
+
+    @double_precision
+    def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int, budget: float | None = None):
+        """`policy` carries a leading axis S on its arrays; `keys` name the randomness of the episode.
+
+        `budget` is the time for each call in seconds. With one, all is compiled here, so that the first call is not late.
+        """
+        self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
+        self._plan_keys = for_purpose(keys, "plan")
+        self._thinker: _Thinker | None = None
+        if budget is not None:
+            positive("policy", budget=budget)
+            if isinstance(policy, Interruptible):
+                self._thinker = _Thinker(policy, self._plan_keys, state_dim)
+            else:
+                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs)
+                jax.block_until_ready(_act(policy, state, x, self._plan_keys, jnp.asarray(0)))
         self.reset()
 
     @property
@@ -91,6 +209,7 @@ class Controller:
     def reset(self) -> None:
         """Begin the episode anew."""
         self._step, self._state = 0, None
+        self.late, self.iterations = 0, 0
 
     @double_precision
     def begin_anew(self, which: np.ndarray) -> None:
@@ -101,21 +220,27 @@ class Controller:
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The actions, in [-1, 1]."""
         x = np.asarray(x, dtype=np.float64)
-        single = x.ndim == 1 and self.runs == 1
+        single = self.runs == 1 and x.shape == (self.state_dim,)
         actions, _ = self.act(x[None] if single else x)
         return actions[0] if single else actions
 
     @double_precision
     def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The actions [S, du], and the information per step [S] that the policy expects (NaN if it does not plan)."""
+        began = time.perf_counter()
         if states.shape != (self.runs, self.state_dim):
             raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
         if self._step == 0:
             self._state = _start(self.policy, self.runs)
-        actions, self._state, planned = _act(
-            self.policy, self._state, jnp.asarray(states), for_purpose(self.keys, "plan"), jnp.asarray(self._step)
-        )
+        step, x = jnp.asarray(self._step), jnp.asarray(states)
+        if self.budget is not None and self._thinker is not None:
+            (actions, self._state, planned), self.iterations = self._thinker.act(self._state, x, step, began + self.budget)
+        else:
+            actions, self._state, planned = _act(self.policy, self._state, x, self._plan_keys, step)
         self._step += 1
-        return np.asarray(actions), np.asarray(planned)
+        result = np.asarray(actions), np.asarray(planned)
+        if self.budget is not None and time.perf_counter() - began > self.budget:
+            self.late += 1
+        return result

@@ -11,7 +11,8 @@ from sonde.errors import one_of
 from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.models.gp import GaussianProcess
 from sonde.solvers.icem import ICEM
-from sonde.worlds import Pendulum
+from sonde.solvers.sac import SAC
+from sonde.worlds import Cheetah, MountainCar, Pendulum, Reacher, Swimmer, World
 
 PENDULUM_SOLVER = ICEM(  # the same for both models
     samples=500,
@@ -61,6 +62,100 @@ PENDULUM_PE = RunConfig(
     solver=PENDULUM_SOLVER,
 )
 
+# What the tables leave open is as for the pendulum
+MOUNTAIN_CAR_ENSEMBLE = replace(
+    PENDULUM_ENSEMBLE, members=5, layers=2, width=128, batch=64, learning_rate=5e-4, epochs=50, max_steps=5000
+)
+MOUNTAIN_CAR_SAC = SAC(
+    discount=0.99,
+    actor_learning_rate=5e-4,
+    critic_learning_rate=5e-4,
+    temperature_learning_rate=5e-4,
+    actor=(64, 64),
+    critic=(256, 256),
+    batch=32,
+    gradient_steps=350,
+    horizon=4,  # simulation horizon
+    starts=500,  # initial state sample size
+    training_steps=35,
+    target_rate=0.005,  # not in the tables
+)
+MOUNTAIN_CAR = replace(
+    PENDULUM_PE,
+    world=MountainCar(),
+    episodes=25,  # not in the tables; what the public runs collect
+    horizon=200,
+    evaluation_horizon=200,
+    beta=1.0,
+    model=MOUNTAIN_CAR_ENSEMBLE,
+    solver=MOUNTAIN_CAR_SAC,
+)
+
+REACHER_ENSEMBLE = replace(
+    PENDULUM_ENSEMBLE, members=5, layers=2, width=256, batch=64, learning_rate=1e-3, epochs=50, max_steps=6000
+)
+REACHER_SAC = replace(
+    MOUNTAIN_CAR_SAC,  # discount and learning rates are the same
+    actor=(250, 250),
+    critic=(250, 250),
+    batch=64,
+    gradient_steps=500,
+    horizon=10,
+    starts=2000,
+    training_steps=350,
+)
+REACHER = replace(
+    PENDULUM_PE,
+    world=Reacher(),
+    episodes=100,  # not in the tables, nor are the rollouts; what the public runs collect
+    rollouts=20,
+    horizon=50,
+    evaluation_horizon=50,
+    beta=1.0,
+    model=REACHER_ENSEMBLE,
+    solver=REACHER_SAC,
+)
+
+# four layers of 256; only the learning rates differ
+SWIMMER_ENSEMBLE = replace(
+    PENDULUM_ENSEMBLE, members=5, layers=4, width=256, batch=64, learning_rate=5e-4, epochs=50, max_steps=7500
+)
+SWIMMER_SOLVER = replace(PENDULUM_SOLVER, samples=250, horizon=15, elites=25, exponent=0.25, iterations=5, keep_fraction=0.3)
+SWIMMER = replace(
+    PENDULUM_PE,
+    world=Swimmer(action_repeat=4),
+    episodes=150,  # not in the tables; what the public runs collect
+    horizon=250,  # 1000 steps of the simulator, each action four times
+    evaluation_horizon=250,
+    beta=2.0,
+    model=SWIMMER_ENSEMBLE,
+    solver=SWIMMER_SOLVER,
+)
+
+CHEETAH_ENSEMBLE = replace(SWIMMER_ENSEMBLE, learning_rate=5e-5)
+CHEETAH_SOLVER = replace(SWIMMER_SOLVER, samples=200, horizon=10, elites=20)
+CHEETAH = replace(
+    PENDULUM_PE,
+    world=Cheetah(action_repeat=4),
+    episodes=500,  # not in the tables; what the public runs collect at most
+    horizon=250,
+    evaluation_horizon=250,
+    beta=2.0,
+    model=CHEETAH_ENSEMBLE,
+    solver=CHEETAH_SOLVER,
+)
+
+# a third of the gradient steps; larger ones, and targets that follow faster, make up for it
+LITE_SAC = replace(
+    MOUNTAIN_CAR_SAC,
+    training_steps=20,
+    gradient_steps=200,
+    actor_learning_rate=1e-3,
+    critic_learning_rate=1e-3,
+    temperature_learning_rate=1e-3,
+    target_rate=0.02,
+)
+
 PRESETS = {
     "pendulum-gp": PENDULUM_GP,
     "pendulum-pe": PENDULUM_PE,
@@ -77,6 +172,46 @@ PRESETS = {
         model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, weights="reset"),
         solver=replace(LITE_SOLVER, initial_std=1.0),
     ),
+    "mountain-car": MOUNTAIN_CAR,
+    "reacher": REACHER,
+    "swimmer": SWIMMER,
+    "cheetah": CHEETAH,
+    # H-UCRL on the tasks that the paper trains it on
+    "mountain-car-h-ucrl": replace(MOUNTAIN_CAR, method="h-ucrl", task="reach-goal"),
+    "reacher-h-ucrl": replace(REACHER, method="h-ucrl", task="reach"),
+    "swimmer-h-ucrl": replace(SWIMMER, method="h-ucrl", task="go-to"),
+    "cheetah-h-ucrl": replace(CHEETAH, method="h-ucrl", task="forward"),
+    "mountain-car-lite": replace(
+        MOUNTAIN_CAR,
+        episodes=15,
+        imagine_noise=False,
+        model=replace(MOUNTAIN_CAR_ENSEMBLE, epochs=200),
+        solver=LITE_SAC,
+    ),
+    "reacher-lite": replace(
+        REACHER,
+        episodes=10,
+        rollouts=5,
+        evaluation_rollouts=10,
+        imagine_noise=False,
+        model=replace(REACHER_ENSEMBLE, width=128, epochs=100),
+        solver=replace(LITE_SAC, horizon=10, starts=200, batch=64),
+    ),
+    # the same learners with less planning, and faster learning since there are few episodes
+    "swimmer-lite": replace(
+        SWIMMER,
+        episodes=10,
+        imagine_noise=False,
+        model=replace(SWIMMER_ENSEMBLE, layers=3, width=128, epochs=100),
+        solver=replace(SWIMMER_SOLVER, samples=100, elites=10, iterations=3),
+    ),
+    "cheetah-lite": replace(
+        CHEETAH,
+        episodes=10,
+        imagine_noise=False,
+        model=replace(CHEETAH_ENSEMBLE, layers=3, width=128, epochs=100, learning_rate=5e-4),
+        solver=replace(CHEETAH_SOLVER, samples=100, elites=10, iterations=3),
+    ),
 }
 
 
@@ -84,3 +219,8 @@ def preset(name: str) -> RunConfig:
     """The preset of that name."""
     one_of("preset", name, PRESETS)
     return PRESETS[name]
+
+
+def for_world(world: World) -> RunConfig:
+    """Settings for a system that no preset knows: an ensemble with calibrated stds, and a planner that is quick."""
+    return replace(PRESETS["pendulum-pe-lite"], world=world, episodes=10)

@@ -9,35 +9,47 @@ from rich.console import Console
 from rich.table import Table
 
 from sonde.config import RunConfig
-from sonde.evaluate import TrueDynamics, evaluate, normalised_score
+from sonde.evaluate import Evaluation, TrueDynamics, normalised_score
 from sonde.explorer import Explorer
 from sonde.models.base import Posterior
 from sonde.precision import double_precision
+from sonde.rollout import OnStep
+from sonde.runs.run import evaluate_task
 from sonde.runs.store import RunStore
+from sonde.tasks import task_label
 from sonde.worlds.pendulum import TIME_STEP
 
 
 @double_precision
-def task_returns(config: RunConfig, explorer: Explorer, task: str, oracle: bool) -> dict[str, np.ndarray]:
-    """Returns [S] of the learned model and, if asked for, of the oracle and of random actions."""
+def evaluations(
+    config: RunConfig, explorer: Explorer, task: str, oracle: bool, on_step: OnStep | None = None
+) -> dict[str, Evaluation]:
+    """How the learned model does and, if asked for, the oracle and random actions; `on_step` sees the learned model's steps."""
     planners: dict[str, Posterior | None] = {"learned": explorer.posterior}
     if oracle:
         planners |= {"oracle": TrueDynamics(config.world), "random": None}
-    keys = explorer.keys()
-    return {
-        name: evaluate(config.world, posterior, task, config.solver, config.evaluation_horizon, keys, explorer.data).returns
-        for name, posterior in planners.items()
-    }
+    seen_by = {"learned": on_step}
+    return {name: evaluate_task(config, explorer, task, posterior, seen_by.get(name)) for name, posterior in planners.items()}
 
 
-def evaluation_report(config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console) -> None:
-    """Print the return of each seed, and where it stands between random actions and the oracle."""
-    with console.status(f"planning {task} ..."):
-        returns = task_returns(config, explorer, task, oracle)
+def evaluation_report(
+    config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console, video: Path | None = None
+) -> None:
+    """Print the return of each seed, and where it stands between random actions and the oracle; film the first if asked to."""
+    film = None
+    if video is not None:
+        from sonde.runs.film import Film
+
+        film = Film(video, config.world, explorer.runs)
+    label = task_label(task)
+    with console.status(f"planning {label} ..."):
+        played = evaluations(config, explorer, task, oracle, film)
+    returns = {name: evaluation.returns for name, evaluation in played.items()}
     columns = dict(returns)
     if oracle:
         columns["score"] = normalised_score(returns["learned"], returns["random"], returns["oracle"])
-    table = Table("seed", *columns, title=f"{task} after {explorer.transitions} transitions, {config.evaluation_horizon} steps")
+    title = f"{label} after {explorer.transitions} transitions, {config.evaluation_horizon} steps"
+    table = Table("seed", *columns, title=title)
 
     def cells(name: str, value: float) -> str:
         return f"{value:.3f}" if name == "score" else f"{value:.1f}"
@@ -52,6 +64,10 @@ def evaluation_report(config: RunConfig, explorer: Explorer, task: str, oracle: 
     console.print(table)
     if oracle:
         console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
+    if film is not None:
+        with console.status("filming ..."):
+            film.save(task, played["learned"])
+        console.print(f"Video: {video}", soft_wrap=True)
 
 
 def command() -> str:
@@ -80,7 +96,8 @@ def demo_opening(config: RunConfig, console: Console) -> None:
 def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console: Console) -> None:
     """Say what was learned."""
     with console.status("comparing with a planner that knows the true equations ..."):
-        returns = {name: float(values.mean()) for name, values in task_returns(config, explorer, "swing-up", True).items()}
+        played = evaluations(config, explorer, "swing-up", True)
+    returns = {name: float(evaluation.returns.mean()) for name, evaluation in played.items()}
     rows = [row for row in store.load_metrics() if row["seed"] == config.first_seed]
     first, last = rows[0], rows[-1]
     score = float(normalised_score(*(np.asarray([returns[name]]) for name in ("learned", "random", "oracle")))[0])

@@ -62,6 +62,8 @@ def rollout(world: World, policy: Controller, horizon: int, on_step: OnStep | No
         return _host_rollout(world, policy, horizon, on_step)
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
+    if policy.budget is not None:
+        raise SondeError(f"{type(world).__name__} waits for its planner: ask for the policy without a budget")
     steps = episode(world, policy.policy, horizon, policy.keys)
     return Trajectory(*(np.asarray(array) for array in steps[:3]), planned_information=np.asarray(steps.planned_information))
 
@@ -94,10 +96,10 @@ def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: O
             raise SondeError(f"{type(world).__name__}: the system delivered NaN or infinity at step {t} of the episode")
         rows.append((x, u, after.next_states, planned, after.terminated, after.over))
         x = after.next_states
+        if on_step is not None:
+            on_step(t + 1, copies)  # before a restart, so that the last state of an episode can be seen
         if after.over.any() and t + 1 < horizon:
             x = timed(lambda over=after.over: copies.restart(over))
             policy.begin_anew(after.over)
-        if on_step is not None:
-            on_step(t + 1, copies)
     states, actions, next_states, planned, terminated, over = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
     return Trajectory(states, actions, next_states, planned, terminated, over, world_seconds)

@@ -62,7 +62,12 @@ def reward_named(world: World, name: str) -> RewardFunction:
             raise SondeError(f"this world has no task of its own, got {name!r}; give a function as FILE.py:NAME")
         one_of("task", name, world.tasks)
         return world.tasks[name]
-    reward = load_from_file(name)
+    return check_reward(world, load_from_file(name), name)
+
+
+@double_precision
+def check_reward(world: World, reward: RewardFunction, name: str) -> RewardFunction:
+    """The same function, if it is one from a transition to a number; `name` is what errors call it."""
     x, u = jnp.zeros(world.state_dim), jnp.zeros(world.action_dim)
     try:
         result = jax.eval_shape(reward, x, u, x)

@@ -103,7 +103,7 @@ class ProbabilisticEnsemble(Model):
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
         """All members at once, each in its own order of the data."""
         mask = data.mask()
-        inputs, targets = Normaliser.of(data.inputs(), mask), Normaliser.of(data.targets(), mask)
+        inputs, targets = Normaliser.of_inputs(data), Normaliser.of(data.targets(), mask)
         z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
         init_key, order_key = jax.random.split(key)
         networks = params.networks

@@ -152,10 +152,9 @@ class GaussianProcess(Model):
         return jnp.exp(params.log_lengthscales), jnp.exp(params.log_signal), noise
 
     def _normalisers(self, data: Data) -> tuple[Normaliser, Normaliser]:
-        z, y = data.inputs(), data.targets()
         if self.hyperparameters == "fixed":
-            return Normaliser.identity(z.shape[1]), Normaliser.identity(y.shape[1])
-        return Normaliser.of(z, data.mask()), Normaliser.of(y, data.mask())
+            return Normaliser.identity(data.inputs().shape[1]), Normaliser.identity(data.targets().shape[1])
+        return Normaliser.of_inputs(data), Normaliser.of(data.targets(), data.mask())
 
     def log_marginal_likelihood(
         self, params: GPParams, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"]

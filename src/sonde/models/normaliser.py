@@ -4,6 +4,10 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from sonde.data import Data
+
+SMALLEST_ACTION_SPREAD = 0.1
+
 
 class Normaliser(eqx.Module):
     """Shift and scale to zero mean and unit spread."""
@@ -15,6 +19,16 @@ class Normaliser(eqx.Module):
     def identity(cls, dim: int) -> "Normaliser":
         """Leaves everything as it is."""
         return cls(jnp.zeros(dim), jnp.ones(dim))
+
+    @classmethod
+    def of_inputs(cls, data: Data) -> "Normaliser":
+        """For a model's inputs (x, u).
+
+        Actions are known to fill [-1, 1]: where a policy hardly varies them, their tiny spread must not make all others look far.
+        """
+        inputs = cls.of(data.inputs(), data.mask())
+        floor = jnp.where(jnp.arange(inputs.scale.shape[0]) < data.states.shape[-1], 0.0, SMALLEST_ACTION_SPREAD)
+        return cls(inputs.shift, jnp.maximum(inputs.scale, floor))
 
     @classmethod
     def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"]) -> "Normaliser":

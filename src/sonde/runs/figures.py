@@ -1,7 +1,7 @@
 """Pictures of runs: learning curves, visited states over what the model does not know yet, and reliability.
 
 Figures are built as objects and never shown, so neither a display nor pyplot's global state is touched. Of the whole package
-only this module and `calibration_figure` need matplotlib: import them where a picture is drawn.
+only this module and its neighbours (`*_figure`, `film`) need matplotlib: import them where a picture is drawn.
 """
 
 import dataclasses
@@ -10,27 +10,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from sonde.config import RunConfig, name_in_table
 from sonde.errors import SondeError
 from sonde.explorer import Explorer
-from sonde.models.base import Posterior
-from sonde.precision import double_precision
 from sonde.runs.calibration_figure import calibration_figure
 from sonde.runs.files import write_atomically
+from sonde.runs.states_figure import states_figure
 from sonde.runs.store import RunStore
 from sonde.worlds import World
 
 FORMATS = (".pdf", ".png", ".svg")
-GRID = 81  # points per axis of the uncertainty field
 STYLE: dict[Any, Any] = {"font.size": 11, "axes.titlesize": 12, "axes.axisbelow": True, "legend.frameon": False}
 # Okabe and Ito's palette, then colours that colour-blind eyes can tell from it and from each other no less than Okabe and Ito's
 # (by simulation, for each of the three kinds); markers differ too, for print without colour
@@ -216,52 +211,16 @@ def _scale(ax: Axes, log: bool, low: float, high: float) -> None:
     ax.yaxis.set_minor_formatter(NullFormatter())
 
 
-@double_precision
-def uncertainty_field(posterior: Posterior, states: np.ndarray, action_dim: int) -> np.ndarray:
-    """Norm [...] of the first run's epistemic std at states [..., dx] and zero action."""
-    first, action = jax.tree.map(lambda leaf: leaf[0], posterior), jnp.zeros(action_dim)
-    norm = lambda x: jnp.linalg.norm(first.believe(x, action).epistemic_std)
-    # vectorised in batches: an exact posterior would need much memory for all points at once
-    field = jax.lax.map(norm, jnp.asarray(states.reshape(-1, states.shape[-1])), batch_size=512)
-    return np.asarray(field).reshape(states.shape[:-1])
-
-
 def draw_states(explorer: Explorer, world: World, out: Path) -> None:
     """Where the first run went, over how uncertain its model still is there and elsewhere."""
     _format(out)
-    plane, count, episodes = world.plane(), explorer.transitions, explorer.episode
+    plane = world.plane()
     if plane is None:
         raise SondeError(f"the states of {type(world).__name__} have no picture in two dimensions (its plane() is None)")
-    if count == 0:
+    if explorer.episode == 0:
         raise SondeError("the explorer has no finished episode yet: there are no states to draw")
-    # a little beyond the ranges, so that points on their edge are not cut in half
-    sides = [low + np.linspace(-0.015, 1.015, GRID) * (high - low) for low, high in (plane.x_range, plane.y_range)]
-    a, b = np.meshgrid(*sides)
-    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.action_dim)
-    # four decades are enough to see; and a field that is flat, or zero, still needs two different ends
-    top = max(float(field.max()), 1e-12)
-    scale = LogNorm(min(max(float(field.min()), 1e-4 * top), top / 2), top)
-    x, y = plane.from_state(np.asarray(explorer.data.states[0, :count]))
-    # the explorer does not note where an episode ends; those of a run are equally long
-    part = 1 + np.arange(count) * episodes // count
-    parts = "episode" if count % episodes == 0 else "measurements in order, in equal parts"
-
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 5.6), dpi=150, layout="constrained")
-        ax = figure.subplots()
-        greys = ListedColormap(matplotlib.colormaps["Greys"](np.linspace(0, 0.7, 256)))  # black would swallow dark points
-        image = ax.pcolormesh(a, b, field, norm=scale, cmap=greys, shading="gouraud", rasterized=True)
-        steps = BoundaryNorm(np.arange(0.5, episodes + 1), 256)
-        points = ax.scatter(x, y, c=part, norm=steps, cmap="plasma", s=24, edgecolors="0.1", linewidths=0.4)
-        ticks = np.arange(1, episodes + 1, -(-episodes // 10))
-        figure.colorbar(points, ax=ax, pad=0.03, aspect=30, ticks=ticks, label=parts).ax.minorticks_off()
-        figure.colorbar(image, ax=ax, pad=0.01, aspect=30, label="epistemic std at zero action (norm, state units)")
-        ax.set(xlabel=plane.x_label, ylabel=plane.y_label, xlim=sides[0][[0, -1]], ylim=sides[1][[0, -1]])
-        if plane.x_ticks:
-            ax.set_xticks([at for at, _ in plane.x_ticks], [word for _, word in plane.x_ticks])
-        which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.runs} runs" if explorer.runs > 1 else "")
-        ax.set_title(f"Visited states over the model's remaining uncertainty\n{which}, after episode {episodes}")
-        _save(figure, out)
+        _save(states_figure(explorer, plane), out)
 
 
 def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:

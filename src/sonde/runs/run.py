@@ -1,7 +1,7 @@
 """A whole run: Algorithm 1 with metrics and checkpoints after every episode."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,18 @@ import numpy as np
 from sonde.calibration import LEVELS, Calibration, calibration_error
 from sonde.config import RunConfig
 from sonde.data import Trajectory
+from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
 from sonde.metrics import judge, realised_information_gain
+from sonde.models.base import Posterior
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.rollout import OnStep, rollout
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
+from sonde.worlds.base import has_simulator
 
 Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
 """progress(phase, episode, rows): called when a phase of an episode begins, and with its metrics when it is done.
@@ -59,6 +62,8 @@ def restore_explorer(store: RunStore, episode: int) -> Explorer:
 
 def run(store: RunStore, progress: Progress, from_episode: int | None = None) -> Explorer:
     """Explore until all episodes are done, starting after the newest checkpoint (or after `from_episode`)."""
+    if not has_simulator(store.config.world):
+        raise SondeError(f"{store.folder}: this system is run by its owner; go on with sonde.Experiment (ask and tell)")
     with store.locked():
         checkpoints = store.checkpoints()
         start = (checkpoints[-1] if checkpoints else 0) if from_episode is None else from_episode
@@ -80,48 +85,74 @@ def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = N
     return controller.policy, trajectory
 
 
-@double_precision
-def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None:
-    """Ask, roll out, tell, judge, save."""
-    config, seconds, number = store.config, {}, explorer.episode + 1
+class Phases:
+    """Runs the phases of an episode: says when each begins, and adds up how long it took."""
 
-    def timed(phase: str, work: Callable[[], Any]) -> Any:
-        progress(phase, number, None)
+    def __init__(self, progress: Progress, episode: int):
+        """`episode` counts from 1."""
+        self.progress, self.episode = progress, episode
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, phase: str, work: Callable[[], Any]) -> Any:
+        """What the work returns."""
+        self.progress(phase, self.episode, None)
         began = time.perf_counter()
         result = work()
-        seconds[phase] = seconds.get(phase, 0.0) + time.perf_counter() - began
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
         return result
 
-    before = explorer.posterior
+
+@double_precision
+def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None:
+    """Ask, roll out, learn."""
+    number = explorer.episode + 1
+    timed = Phases(progress, number)
     on_step = lambda taken, _: progress(f"plan/{taken}", number, None)
-    policy, trajectory = timed("plan", lambda: experiment(config, explorer, on_step))
-    seconds["world"], seconds["plan"] = trajectory.world_seconds, seconds["plan"] - trajectory.world_seconds
-    policies = {"explore": policy}
-    timed("fit", lambda: explorer.tell(trajectory))
+    policy, trajectory = timed("plan", lambda: experiment(store.config, explorer, on_step))
+    timed.seconds["plan"] -= trajectory.world_seconds
+    learn(store, explorer, trajectory, {"explore": policy}, timed)
+
+
+@double_precision
+def learn(
+    store: RunStore, explorer: Explorer, trajectory: Trajectory, policies: Mapping[str, Policy], timed: Phases
+) -> list[dict[str, Any]]:
+    """Tell, judge, save: the end of every episode, whoever ran it. Returns its metrics, one row per run.
+
+    The measurements [S, T, ...] come to disk first: they cost more than what is learned from them.
+    """
+    config, number, before, policies = store.config, timed.episode, explorer.posterior, dict(policies)
+    timed.seconds["world"] = trajectory.world_seconds
+    store.save_data(number, trajectory)
+    try:
+        timed("fit", lambda: explorer.tell(trajectory))
+    except SondeError:  # nothing can be learned from these
+        store.drop_data(number)
+        raise
 
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)
         realised = realised_information_gain(before, trajectory.states, trajectory.actions)
-        assert trajectory.planned_information is not None
-        planned = trajectory.planned_information.sum(axis=1)
+        planned = trajectory.planned_information
+        expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
-        return {"planned_information_gain": planned, "realised_information_gain": realised, **metrics, **held_out}
+        return {"planned_information_gain": expected, "realised_information_gain": realised, **metrics, **held_out}
 
     def returns() -> dict[str, np.ndarray]:
         every = config.evaluate_every
         due = every > 0 and (number % every == 0 or number == config.episodes)
-        if not due:
+        if not due or not has_simulator(config.world):
             return {}
         found = {}
         for task in config.task_names:
-            on_step = lambda taken, _, task=task: progress(f"evaluate/{task_label(task)} {taken}", number, None)
-            played = evaluate_task(config, explorer, task, on_step)
+            on_step = lambda taken, _, task=task: timed.progress(f"evaluate/{task_label(task)} {taken}", number, None)
+            played = evaluate_task(config, explorer, task, explorer.posterior, on_step)
             found[f"return/{task_label(task)}"], policies[task_label(task)] = played.returns, played.policy
         return found
 
     metrics = {**timed("evaluate", judged), **timed("evaluate", returns)}
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
-    times = {f"seconds/{phase}": seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
+    times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
     rows = [
         {
             "seed": seed,
@@ -132,17 +163,28 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
         }
         for i, seed in enumerate(explorer.seeds)
     ]
-    store.save_data(number, trajectory)
     store.save_policies(policies)
     store.append_metrics(rows)
     store.save_checkpoint(number, explorer.params)
-    progress("done", number, rows)
+    timed.progress("done", number, rows)
+    return rows
 
 
-def evaluate_task(config: RunConfig, explorer: Explorer, task: str, on_step: OnStep | None = None) -> Evaluation:
-    """Solve a task zero-shot with what the explorer knows."""
-    world, horizon = config.world, config.evaluation_horizon
-    return evaluate(world, explorer.posterior, task, config.solver, horizon, explorer.keys(), explorer.data, on_step)
+def evaluate_task(
+    config: RunConfig, explorer: Explorer, task: str, posterior: Posterior | None, on_step: OnStep | None = None
+) -> Evaluation:
+    """Solve a task as the config says, on a posterior (random actions without one), where the explorer stands."""
+    return evaluate(
+        config.world,
+        posterior,
+        task,
+        config.solver,
+        config.evaluation_horizon,
+        explorer.keys(),
+        explorer.data,
+        config.evaluation_rollouts,
+        on_step,
+    )
 
 
 def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:

@@ -3,7 +3,7 @@
     DIR/config.json                    what was asked for
     DIR/metrics.jsonl                  one line per seed and episode
     DIR/data/0001.safetensors          the measurements of episode 1, all seeds [S, T, ...]
-    DIR/data/existing.safetensors      the measurements that the run started from, if any
+    DIR/data/existing.safetensors      the measurements that the run started from, if any (`existing`)
     DIR/policies/swing-up.safetensors  trained policies of the last episode, all seeds, to use without planner (`sonde.deploy`)
     DIR/checkpoints/0001.safetensors   what was learned after episode 1 (the last two are kept)
     DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
@@ -20,6 +20,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,14 @@ import safetensors.numpy
 from sonde.config import RunConfig, from_json, to_json
 from sonde.data import Trajectory
 from sonde.errors import SondeError
-from sonde.measurements import read_measurements
+from sonde.measurements import absolute_source, read_measurements
 from sonde.policies import Policy
+from sonde.runs.existing import existing_checksum, load_existing, save_existing
 from sonde.runs.files import checksum, sync_folder, write_atomically
+from sonde.worlds.base import has_simulator
 
 FORMAT = 1
 KEPT_CHECKPOINTS = 2
-EXISTING = "existing.safetensors"
 FOLDERS = ("data", "checkpoints", "figures")
 
 
@@ -52,7 +54,10 @@ class RunStore:
     def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
         """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
         folder = folder.absolute()
-        existing = None if config.data is None else read_measurements(config.data, config.world)
+        existing = None
+        if config.data is not None:
+            existing = read_measurements(config.data, config.world)
+            config = replace(config, data=absolute_source(config.data))
         if folder.exists() and not overwrite:
             raise SondeError(
                 f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
@@ -66,8 +71,7 @@ class RunStore:
         for name in FOLDERS:
             (draft / name).mkdir()
         if existing is not None:
-            arrays = {name: getattr(existing, name) for name in ("states", "actions", "next_states")}
-            write_atomically(draft / "data" / EXISTING, safetensors.numpy.save(_contiguous(arrays)))
+            save_existing(draft, existing)
         write_atomically(draft / "config.json", to_json(config).encode())
         if not folder.exists():
             draft.rename(folder)
@@ -111,14 +115,28 @@ class RunStore:
         arrays = {name: array for name, array in given.items() if array is not None}
         write_atomically(self._data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
 
+    def drop_data(self, episode: int) -> None:
+        """Forget the measurements of `episode`."""
+        self._data_path(episode).unlink(missing_ok=True)
+
+    def has_data(self, episode: int) -> bool:
+        """Whether the measurements of `episode` are there, learned from or not."""
+        return self._data_path(episode).exists()
+
     def load_data(self, episodes: int) -> list[Trajectory]:
         """The measurements of the first `episodes` episodes."""
         return [Trajectory(**_read_arrays(self._data_path(episode))) for episode in range(1, episodes + 1)]
 
     def load_existing(self) -> Trajectory | None:
         """The measurements that the run started from."""
-        path = self.folder / "data" / EXISTING
-        return Trajectory(**_read_arrays(path)) if path.exists() else None
+        return None if self.config.data is None else load_existing(self.folder, self.config.data)
+
+    def load_finished(self) -> list[Trajectory]:
+        """The measurements of all finished episodes, as their checkpoint knows them."""
+        newest = max(self.checkpoints(), default=0)
+        if newest:
+            self._check_data(f"checkpoint {newest:04d}", self._noted(newest), newest)
+        return self.load_data(newest)
 
     def save_policies(self, policies: Mapping[str, Policy]) -> None:
         """Those policies, by name, that are trained and can be used without a planner; they replace the last ones."""
@@ -150,6 +168,7 @@ class RunStore:
             "config": checksum(to_json(self.config).encode()),
             "arrays": checksum(content),
             "data": [checksum(self._data_path(e).read_bytes()) for e in range(1, episode + 1)],
+            "existing": existing_checksum(self.folder),
         }
         write_atomically(note, json.dumps(facts, indent=2).encode())
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
@@ -162,7 +181,10 @@ class RunStore:
             return self._load_checkpoint(episode, like)
         except SondeError as error:
             good = [e for e in self.checkpoints() if e < episode and self._is_good(e, like)]
-            if good:
+            if not has_simulator(self.config.world):
+                note, _ = self._checkpoint_paths(episode)
+                hint = f"restore it from a copy; or, if data/ is whole, remove {note}: what it held is then learned again"
+            elif good:
                 hint = f"an older checkpoint is good: 'sonde resume {self.folder} --from-episode {good[-1]}' uses it"
             else:
                 hint = f"no older checkpoint is good: 'sonde resume {self.folder} --from-episode 0' starts the run anew"
@@ -177,31 +199,46 @@ class RunStore:
 
     def _load_checkpoint(self, episode: int, like: Any) -> Any:
         note, path = self._checkpoint_paths(episode)
-        name = f"checkpoint {note.stem}"
+        name, facts = f"checkpoint {note.stem}", self._noted(episode)
         try:
-            facts = json.loads(note.read_text())
             content = path.read_bytes()
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise SondeError(f"{name} is damaged ({error})") from None
-        if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("episode") != episode:
-            raise SondeError(f"{name} is foreign: {note} is not of format {FORMAT} and episode {episode}")
-        if facts.get("config") != checksum(to_json(self.config).encode()):
-            raise SondeError(f"{name} is foreign: it was made under another config.json")
         if facts.get("arrays") != checksum(content):
             raise SondeError(f"{name} is damaged: {path} does not have the checksum that was noted")
-        checksums = facts.get("data")
-        if not isinstance(checksums, list) or len(checksums) != episode:
-            raise SondeError(f"{name} is foreign: {note} does not list the data of {episode} episodes")
-        for number, expected in enumerate(checksums, start=1):
-            data = self._data_path(number)
-            if not data.exists() or checksum(data.read_bytes()) != expected:
-                raise SondeError(f"{name} cannot be used: {data} is missing or damaged")
+        self._check_data(name, facts, episode)
         arrays = safetensors.numpy.load(content)
         wanted = _named_leaves(like)
         shapes = {k: v.shape for k, v in arrays.items()}
         if shapes != {k: v.shape for k, v in wanted.items()}:
             raise SondeError(f"{name} is foreign: its arrays do not fit the model of config.json")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[k] for k in wanted])
+
+    def _noted(self, episode: int) -> dict[str, Any]:
+        """What the checkpoint's note says, if it is a note of this run."""
+        note, _ = self._checkpoint_paths(episode)
+        name = f"checkpoint {note.stem}"
+        try:
+            facts = json.loads(note.read_text())
+        except (OSError, ValueError) as error:
+            raise SondeError(f"{name} is damaged ({error})") from None
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("episode") != episode:
+            raise SondeError(f"{name} is foreign: {note} is not of format {FORMAT} and episode {episode}")
+        if facts.get("config") != checksum(to_json(self.config).encode()):
+            raise SondeError(f"{name} is foreign: it was made under another config.json")
+        return facts
+
+    def _check_data(self, name: str, facts: dict[str, Any], episode: int) -> None:
+        """Refuse measurements that are not those which the checkpoint was made from."""
+        checksums = facts.get("data")
+        if not isinstance(checksums, list) or len(checksums) != episode:
+            raise SondeError(f"{name} is foreign: it does not list the data of {episode} episodes")
+        if facts.get("existing") != existing_checksum(self.folder):
+            raise SondeError(f"{name} is foreign: it was made in a run that started from other measurements")
+        for number, expected in enumerate(checksums, start=1):
+            data = self._data_path(number)
+            if not data.exists() or checksum(data.read_bytes()) != expected:
+                raise SondeError(f"{name} cannot be used: {data} is missing or damaged")
 
     # Metrics
 

@@ -2,7 +2,8 @@
 
 from sonde.solvers.base import ControlProblem, Planner, Solver
 from sonde.solvers.icem import ICEM
+from sonde.solvers.sac import SAC
 
-SOLVERS: dict[str, type[Solver]] = {"icem": ICEM}
+SOLVERS: dict[str, type[Solver]] = {"icem": ICEM, "sac": SAC}
 
-__all__ = ["ICEM", "SOLVERS", "ControlProblem", "Planner", "Solver"]
+__all__ = ["ICEM", "SAC", "SOLVERS", "ControlProblem", "Planner", "Solver"]

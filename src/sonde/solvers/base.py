@@ -2,22 +2,24 @@
 
 `ControlProblem` puts posterior, imagination and objective together: it imagines plans and says what they are worth. A `Solver`
 (configuration) turns it into a policy. A `Planner` is a solver that thinks at every step anew; its `state` lives for one
-episode and ends with it.
+episode and ends with it. An `Anytime` planner does so in turns and has a plan after each of them.
 """
 
 import abc
+import itertools
 from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.data import Data
+from sonde.errors import SondeError
 from sonde.imagination import Chance, Imagination, draw_chance
 from sonde.models.base import Belief, Posterior
 from sonde.objectives import Imagined, Objective, information_gain
-from sonde.policies import Policy
+from sonde.policies import Interruptible, Policy
 
 
 class ControlProblem(eqx.Module):
@@ -112,7 +114,50 @@ class Planner(Solver):
         return PlanningPolicy(problem, self)
 
 
-class PlanningPolicy(Policy):
+class Anytime(Planner):
+    """A planner that works in turns and has a plan after each; what it carries from turn to turn is its `search`."""
+
+    @abc.abstractmethod
+    def turns(self) -> tuple[int, ...]:
+        """The size of each turn, if none is cut (samples, say): turns of one size share a compiled program."""
+
+    @abc.abstractmethod
+    def begin(self, problem: ControlProblem, state: Any) -> Any:
+        """The search before the first turn."""
+
+    @abc.abstractmethod
+    def improve(
+        self,
+        problem: ControlProblem,
+        search: Any,
+        x: Float[Array, " dx"],
+        key: Key[Array, ""],
+        turn: Int[Array, ""],
+        last: Bool[Array, ""],
+        size: int,
+    ) -> Any:
+        """The search after one more turn, counted from 0; `last`: none will follow. `key` is the same for all turns."""
+
+    @abc.abstractmethod
+    def finish(self, search: Any) -> tuple[Float[Array, "H dc"], Any]:
+        """The best plan found, and the next state of the planner."""
+
+    def plan(
+        self, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "H dc"], Any]:
+        """All turns: one scan per size, so that a constant size compiles a single turn."""
+        sizes, search = self.turns(), self.begin(problem, state)
+
+        def improve(size, search, turn):
+            return self.improve(problem, search, x, key, turn, turn == len(sizes) - 1, size), None
+
+        for size, numbered in itertools.groupby(enumerate(sizes), key=lambda pair: pair[1]):
+            turns = jnp.asarray([turn for turn, _ in numbered])
+            search, _ = jax.lax.scan(lambda s, turn, size=size: improve(size, s, turn), search, turns)
+        return self.finish(search)
+
+
+class PlanningPolicy(Interruptible):
     """Solves a control problem anew at every step."""
 
     problem: ControlProblem
@@ -126,8 +171,40 @@ class PlanningPolicy(Policy):
         """The first action of the best plan."""
         plan_key, imagine_key = jax.random.split(key)
         plan, state = self.planner.plan(self.problem, state, x, plan_key)
-        imagined = self.problem.imagine(x, plan, imagine_key)
+        return self._act_on(plan, state, x, imagine_key)
+
+    def _act_on(self, plan: Array, state: Any, x: Array, key: Array) -> tuple[Array, Any, Array]:
+        imagined = self.problem.imagine(x, plan, key)
         return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
+
+    @property
+    def _anytime(self) -> Anytime:
+        if not isinstance(self.planner, Anytime):
+            name = type(self.planner).__name__
+            raise SondeError(f"{name} plans in one piece and cannot keep a budget; ask without one, or take the solver icem")
+        return self.planner
+
+    def turns(self) -> tuple[int, ...]:
+        """The planner's."""
+        return self._anytime.turns()
+
+    def begin(self, state: Any) -> Any:
+        """The planner's search."""
+        return self._anytime.begin(self.problem, state)
+
+    def improve(
+        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
+    ) -> Any:
+        """A turn of the planner."""
+        plan_key, _ = jax.random.split(key)
+        return self._anytime.improve(self.problem, thoughts, x, plan_key, turn, last, size)
+
+    def finish(
+        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The first action of the best plan found so far."""
+        _, imagine_key = jax.random.split(key)
+        return self._act_on(*self._anytime.finish(thoughts), x, imagine_key)
 
 
 def first_action(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, " du"]:

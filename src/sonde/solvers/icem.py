@@ -11,10 +11,10 @@ from typing import Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 from sonde.errors import SondeError, one_of, positive
-from sonde.solvers.base import ControlProblem, Planner
+from sonde.solvers.base import Anytime, ControlProblem
 from sonde.solvers.noise import coloured_noise
 
 
@@ -25,8 +25,18 @@ class ICEMState(eqx.Module):
     kept: Float[Array, "keep H dc"]
 
 
+class ICEMSearch(eqx.Module):
+    """What one iteration hands to the next: where to draw, the elites that are kept, and the best plan of this step."""
+
+    mean: Float[Array, "H dc"]
+    std: Float[Array, "H dc"]
+    kept: Float[Array, "keep H dc"]
+    best: Float[Array, "H dc"]
+    best_value: Float32[Array, ""]
+
+
 @dataclass(frozen=True)
-class ICEM(Planner):
+class ICEM(Anytime):
     """Sampling-based planner with a receding horizon."""
 
     horizon: int = 20
@@ -82,47 +92,57 @@ class ICEM(Planner):
         least = min(2 * self.elites, self.samples)
         return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
 
+    def turns(self) -> tuple[int, ...]:
+        """A turn is an iteration; its size is how many plans it draws."""
+        return tuple(self.sample_counts())
+
     def start(self, problem: ControlProblem) -> ICEMState:
         """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN is never chosen)."""
         mean = jnp.zeros((self.horizon, problem.control_dim))
-        return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan))
+        return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan, mean.dtype))
 
-    def plan(
-        self, problem: ControlProblem, state: ICEMState, x: Float[Array, " dx"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, "H dc"], ICEMState]:
-        """The best plan seen, and the shifted mean and elites for the next step."""
-        worth = jnp.sum if self.aggregate == "sum" else jnp.max
-
-        def iterate(samples, carry, i):
-            mean, std, kept, best, best_value = carry
-            noise_key, chance_key = jax.random.split(jax.random.fold_in(key, i))
-            noise = coloured_noise(noise_key, samples, *mean.shape, self.exponent)
-            drawn = jnp.clip(mean + std * noise, -1.0, 1.0)
-            # in the last iteration the mean itself takes the place of one draw
-            drawn = drawn.at[0].set(jnp.where(i == self.iterations - 1, mean, drawn[0]))
-            plans = jnp.concatenate([drawn, kept])
-            values = worth(problem.rewards(x, plans, chance_key), axis=-1)
-            # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
-            # double, which depend on how many runs are in lockstep, decide nothing
-            ranks = jnp.where(jnp.isfinite(values), values, -jnp.inf).astype(jnp.float32)
-            top_values, top = jax.lax.top_k(ranks, self.elites)
-            elite = plans[top]
-            better = top_values[0] > best_value
-            best, best_value = jnp.where(better, elite[0], best), jnp.where(better, top_values[0], best_value)
-            mean = self.momentum * mean + (1 - self.momentum) * jnp.mean(elite, axis=0)
-            std = self.momentum * std + (1 - self.momentum) * jnp.std(elite, axis=0)
-            return (mean, std, elite[: self.kept_elites], best, best_value), None
-
+    def begin(self, problem: ControlProblem, state: ICEMState) -> ICEMSearch:
+        """The mean of the last step, with its spread reset."""
         worst = jnp.asarray(-jnp.inf, jnp.float32)
-        carry = (state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, worst)
-        # one scan per sample count, so that a constant count compiles a single iteration
-        counts = self.sample_counts()
-        for samples in sorted(set(counts), reverse=True):
-            turns = jnp.asarray([i for i, count in enumerate(counts) if count == samples])
-            carry, _ = jax.lax.scan(lambda c, i, n=samples: iterate(n, c, i), carry, turns)
-        mean, _, kept, best, _ = carry
+        return ICEMSearch(state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, worst)
+
+    def improve(
+        self,
+        problem: ControlProblem,
+        search: ICEMSearch,
+        x: Float[Array, " dx"],
+        key: Key[Array, ""],
+        turn: Int[Array, ""],
+        last: Bool[Array, ""],
+        size: int,
+    ) -> ICEMSearch:
+        """One iteration with `size` draws."""
+        worth = jnp.sum if self.aggregate == "sum" else jnp.max
+        noise_key, chance_key = jax.random.split(jax.random.fold_in(key, turn))
+        noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
+        drawn = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
+        # in the last iteration the mean itself takes the place of one draw
+        drawn = drawn.at[0].set(jnp.where(last, search.mean, drawn[0]))
+        plans = jnp.concatenate([drawn, search.kept])
+        values = worth(problem.rewards(x, plans, chance_key), axis=-1)
+        # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
+        # double, which depend on how many runs are in lockstep, decide nothing
+        ranks = jnp.where(jnp.isfinite(values), values, -jnp.inf).astype(jnp.float32)
+        top_values, top = jax.lax.top_k(ranks, self.elites)
+        elite = plans[top]
+        better = top_values[0] > search.best_value
+        return ICEMSearch(
+            mean=self.momentum * search.mean + (1 - self.momentum) * jnp.mean(elite, axis=0),
+            std=self.momentum * search.std + (1 - self.momentum) * jnp.std(elite, axis=0),
+            kept=elite[: self.kept_elites],
+            best=jnp.where(better, elite[0], search.best),
+            best_value=jnp.where(better, top_values[0], search.best_value),
+        )
+
+    def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
+        """The best plan seen, and the shifted mean and elites for the next step."""
 
         def shift(plan):  # the last step is repeated
             return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
 
-        return best, ICEMState(shift(mean), shift(kept))
+        return search.best, ICEMState(shift(search.mean), shift(search.kept))

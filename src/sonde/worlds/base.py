@@ -70,6 +70,11 @@ class World(abc.ABC):
         """Numbers in an action."""
         return len(self.action_names)
 
+    @property
+    def seconds_per_step(self) -> float | None:
+        """How long a step takes in the real world; None where that means nothing."""
+        return None
+
     @abc.abstractmethod
     def reachable(self) -> Transitions | None:
         """Fixed transitions that cover what the system can reach; what models are judged on. None: it cannot be known."""
@@ -154,3 +159,8 @@ class HostWorld(World):
     @abc.abstractmethod
     def open(self, runs: int) -> Simulators:
         """That many copies of the system."""
+
+
+def has_simulator(world: World) -> bool:
+    """Whether Sonde can run the system; otherwise only its owner can."""
+    return isinstance(world, JaxWorld | HostWorld)

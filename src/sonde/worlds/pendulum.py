@@ -95,6 +95,17 @@ class Pendulum(JaxWorld):
         """Points of many random and swing-up rollouts of the true system; see `_reachable`."""
         return _reachable()
 
+    @property
+    def seconds_per_step(self) -> float:
+        """Gymnasium's time step."""
+        return TIME_STEP
+
+    def picture(self, x: np.ndarray) -> np.ndarray:
+        """Rod and bob; at the top is upright."""
+        from sonde.worlds.pictures import pendulum
+
+        return pendulum(float(np.arctan2(x[1], x[0])))
+
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray]:
         """Every angle, but speeds in [-1, 1] only."""
         rng = np.random.default_rng(REACHABLE_SEED)

@@ -1,0 +1,172 @@
+"""Learn a system that only its owner can run: ask for a policy, run it, tell what was measured.
+
+with Experiment("runs/arm", config) as experiment:      # begins, or goes on where the folder stands
+    while not experiment.finished:
+        policy = experiment.ask(budget=0.04)             # at most 40 ms per action
+        trajectory = my_episode(policy)                  # your part: numpy in, numpy out
+        experiment.tell(trajectory)                      # learn and save; all is on disk when this returns
+
+The folder is that of any run (`sonde.runs.store`). A program that is killed goes on after the last episode that was told; what
+was measured but not yet learned from is learned from first, and the same measurements always make the same model.
+"""
+
+import contextlib
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+from sonde.config import RunConfig
+from sonde.data import Trajectory
+from sonde.errors import SondeError
+from sonde.evaluate import task_policy
+from sonde.explorer import Explorer
+from sonde.measurements import absolute_source
+from sonde.objectives import RewardFunction
+from sonde.policies import Controller, Policy
+from sonde.precision import double_precision
+from sonde.randomness import for_purpose
+from sonde.runs.run import Phases, learn, restore_explorer
+from sonde.runs.store import RunStore
+from sonde.tasks import check_reward, reward_named, task_label, with_absolute_path
+from sonde.worlds.base import has_simulator
+
+
+class Experiment:
+    """A run whose episodes you run yourself; use it as a context, which keeps other processes out of the folder."""
+
+    def __init__(self, folder: str | Path, config: RunConfig):
+        """Nothing is read or written yet. `config.horizon` is the longest episode that may be told."""
+        if has_simulator(config.world):
+            name = type(config.world).__name__
+            raise SondeError(f"experiment: Sonde can run {name} itself; give the config OwnSystem(states=..., actions=...)")
+        self.folder, self.config = Path(folder).absolute(), _with_absolute_paths(config)
+        self._store: RunStore | None = None
+        self._explorer: Explorer | None = None
+
+    def __enter__(self) -> "Experiment":
+        """Begin the run, or go on with it."""
+        new = not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
+        store = RunStore.create(self.folder, self.config, overwrite=self.folder.exists()) if new else RunStore.open(self.folder)
+        _refuse_another(store.config, self.config, self.folder)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(store.locked())
+            newest = max(store.checkpoints(), default=0)
+            explorer = restore_explorer(store, newest)
+            store.forget_after(newest)
+            self._store, self._explorer, self._policies, self._asking = store, explorer, {}, 0.0
+            self._learn_what_was_measured()
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go of the folder."""
+        self._store = self._explorer = None
+        self._open.close()
+
+    def _learn_what_was_measured(self) -> None:
+        """A kill may come after the measurements were saved and before they were learned from."""
+        store, explorer = self._parts()
+        while not self.finished and store.has_data(explorer.episode + 1):
+            self._learn(store.load_data(explorer.episode + 1)[-1], {}, 0.0)
+
+    def _parts(self) -> tuple[RunStore, Explorer]:
+        if self._store is None or self._explorer is None:
+            raise SondeError("experiment: open it first: 'with Experiment(folder, config) as experiment:'")
+        return self._store, self._explorer
+
+    @property
+    def explorer(self) -> Explorer:
+        """What has been learned."""
+        return self._parts()[1]
+
+    @property
+    def episode(self) -> int:
+        """Episodes that were told."""
+        return self.explorer.episode
+
+    @property
+    def finished(self) -> bool:
+        """Whether all episodes were told."""
+        return self.episode >= self.config.episodes
+
+    def ask(self, budget: float | None = None) -> Controller:
+        """The policy for the next episode; with a `budget`, it takes at most so many seconds per action.
+
+        Until the episode is told, asking again gives the same policy.
+        """
+        self._refuse_more()
+        began = time.perf_counter()
+        controller = self.explorer.ask(budget)
+        self._policies, self._asking = {"explore": controller.policy}, time.perf_counter() - began
+        return controller
+
+    def tell(self, trajectory: Trajectory) -> list[dict[str, Any]]:
+        """Learn from an episode and save it; its metrics, one row per run. What cannot be used is refused, nothing changes."""
+        self._refuse_more()
+        explorer, longest = self.explorer, self.config.steps
+        checked = trajectory.checked(explorer.runs, explorer.state_dim, explorer.action_dim)
+        steps = checked.states.shape[1]
+        if steps > longest:
+            raise SondeError(
+                f"experiment: an episode may have at most {longest} steps (the config's horizon), got {steps}; "
+                "tell a shorter one, or begin anew in another folder with a larger horizon"
+            )
+        return self._learn(checked, self._policies, self._asking)
+
+    def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[dict[str, Any]]:
+        store, explorer = self._parts()
+        timed = Phases(lambda *_: None, explorer.episode + 1)
+        timed.seconds["plan"] = asking
+        rows = learn(store, explorer, trajectory, policies, timed)
+        self._policies, self._asking = {}, 0.0
+        return rows
+
+    @double_precision
+    def solve(self, task: str | RewardFunction, budget: float | None = None) -> Controller:
+        """A policy for a task, with what has been learned so far: reward(x, u, x_next), or its name as FILE.py:NAME.
+
+        A policy that needs no planner (solver sac) is saved in the folder too, for `sonde.deploy`.
+        """
+        store, explorer = self._parts()
+        if isinstance(task, str):
+            name, reward = task_label(task), reward_named(self.config.world, task)
+        else:
+            name = getattr(task, "__name__", type(task).__name__)
+            reward = check_reward(self.config.world, task, name)
+        keys = for_purpose(explorer.keys(), f"evaluate/{name}")
+        policy = task_policy(self.config.world, explorer.posterior, reward, self.config.solver, explorer.data, keys)
+        store.save_policies({name: policy})
+        return Controller(policy, keys, explorer.state_dim, budget)
+
+    def _refuse_more(self) -> None:
+        if self.finished:
+            raise SondeError(f"experiment: all {self.config.episodes} episodes were told; solve tasks with what was learned")
+
+
+def _with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The same files, from whatever folder the program is started next time."""
+    tasks = tuple(with_absolute_path(task) for task in config.tasks)
+    task = None if config.task is None else with_absolute_path(config.task)
+    data = None if config.data is None else absolute_source(config.data)
+    return dataclasses.replace(config, tasks=tasks, task=task, data=data)
+
+
+def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:
+    """A run goes on under the config that it began with, or not at all."""
+    differing = list(_differences(saved, given, ""))
+    if differing:
+        raise SondeError(
+            f"{folder} was begun with another config: {'; '.join(differing)}; "
+            "give the same config to go on, or another folder to begin anew"
+        )
+
+
+def _differences(saved: Any, given: Any, name: str):
+    """What differs, in words, field by field."""
+    if dataclasses.is_dataclass(saved) and type(saved) is type(given):
+        for field in dataclasses.fields(saved):
+            path = f"{name}.{field.name}" if name else field.name
+            yield from _differences(getattr(saved, field.name), getattr(given, field.name), path)
+    elif saved != given:
+        yield f"{name} is {saved!r} there and {given!r} here"

@@ -1,0 +1,178 @@
+"""Policies from files, without JAX: against the formula written out number by number, and against the actor that was saved."""
+
+import ast
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors.numpy
+
+import sonde
+from sonde import SondeError
+from sonde.deploy import load_policy
+
+FACTS = {"format": "sonde-policy-1", "state_dim": "2", "action_dim": "1"}
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def hand_made() -> dict[str, np.ndarray]:
+    """Two runs: 2 states, 3 hidden, 2 controls (an action and one for the imagination), each with a mean and a log-std."""
+    rng = np.random.default_rng(5)
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    return {
+        "shift": np.array([[0.5, -1.0], [0.0, 2.0]]),
+        "scale": np.array([[2.0, 0.25], [1.0, 3.0]]),
+        **{"weight0": draw(2, 2, 3), "bias0": draw(2, 3), "weight1": draw(2, 3, 4), "bias1": draw(2, 4)},
+    }
+
+
+def by_hand(arrays, run, x) -> float:
+    """The first control's mean, with plain Python numbers."""
+    z = [(x[i] - arrays["shift"][run][i]) / arrays["scale"][run][i] for i in range(2)]
+    hidden = []
+    for j in range(3):
+        total = float(arrays["bias0"][run][j]) + sum(z[i] * float(arrays["weight0"][run][i][j]) for i in range(2))
+        hidden.append(total / (1 + math.exp(-total)))
+    return math.tanh(float(arrays["bias1"][run][0]) + sum(hidden[j] * float(arrays["weight1"][run][j][0]) for j in range(3)))
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(arrays=None, facts=FACTS):
+        path = tmp_path / "policy.safetensors"
+        path.write_bytes(safetensors.numpy.save(hand_made() if arrays is None else arrays, metadata=facts))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.parametrize("x", [(0.0, 0.0), (0.4, -1.2), (-30.0, 7.0), (200.0, 1.0)])
+def test_it_does_what_the_formula_says(file, run, x):
+    policy = load_policy(file(), run)
+    u = policy(np.array(x))
+    assert u.shape == (1,) and u.dtype == np.float64
+    with np.errstate(all="raise"):
+        assert u[0] == pytest.approx(by_hand(hand_made(), run, x), abs=2e-6)
+
+
+def test_extreme_states_make_no_warnings(file):
+    with np.errstate(over="raise", invalid="raise"):
+        assert np.abs(load_policy(file())(np.array([1e30, -1e30]))).max() <= 1
+
+
+def test_it_equals_the_actor_that_was_saved(tmp_path):
+    from sonde.models.network import Network
+    from sonde.models.normaliser import Normaliser
+    from sonde.policies import Controller
+    from sonde.solvers.actor import ActorPolicy
+
+    with jax.enable_x64(True):
+        keys = jax.random.split(jax.random.key(0), 2)
+
+        def make(key):
+            return ActorPolicy(Network.init((3, 8, 4), key), Normaliser(jnp.ones(3), jnp.full(3, 0.5)), 2)
+
+        actor = jax.jit(jax.vmap(make))(keys)
+        content, states = actor.for_file(), np.random.default_rng(0).normal(size=(5, 2, 3))
+        actions = np.stack([Controller(actor, keys, 3)(x) for x in states])
+    assert content is not None
+    (tmp_path / "actor.safetensors").write_bytes(content)
+    for run in (0, 1):
+        policy = load_policy(tmp_path / "actor.safetensors", run)
+        np.testing.assert_allclose([policy(x) for x in states[:, run]], actions[:, run], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [(np.zeros(3), r"shape \[2\], got \[3\]"), (np.zeros((1, 2)), r"got \[1, 2\]"), (np.array([0, np.nan]), "finite")],
+)
+def test_states_that_cannot_be_are_refused(file, x, message):
+    with pytest.raises(SondeError, match=message):
+        load_policy(file())(x)
+
+
+def changed(**changes):
+    return {name: array for name, array in (hand_made() | changes).items() if array is not None}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (changed(bias1=None), "damaged: it has the arrays"),
+        (changed(extra=np.zeros(1)), "damaged: it has the arrays"),
+        (changed(weight1=np.zeros((2, 5, 4), np.float32)), r"weight1 has shape \[2, 5, 4\], expected \[2, 3, 4\]"),
+        (changed(bias0=np.full((2, 3), np.nan)), "bias0 is not finite"),
+        (changed(scale=np.zeros((2, 2))), "scale must be above 0"),
+        (changed(shift=np.zeros(2)), "shift has shape"),
+        (changed(weight1=np.zeros((2, 3, 3)), bias1=np.zeros((2, 3))), "3 outputs cannot be"),
+    ],
+)
+def test_damaged_files_are_refused(file, arrays, message):
+    with pytest.raises(SondeError, match=message):
+        load_policy(file(arrays))
+
+
+def test_files_that_are_no_policies_are_refused(file, tmp_path):
+    with pytest.raises(SondeError, match="cannot be read as a policy"):
+        load_policy(tmp_path / "nothing.safetensors")
+    with pytest.raises(SondeError, match="cannot be read as a policy"):
+        load_policy(tmp_path)
+    for facts in (None, {"format": "pt"}):
+        with pytest.raises(SondeError, match="is not a policy: expected the format sonde-policy-1"):
+            load_policy(file(facts=facts))
+    with pytest.raises(SondeError, match="lack state_dim or action_dim"):
+        load_policy(file(facts={"format": "sonde-policy-1"}))
+    with pytest.raises(SondeError, match="no run 2"):
+        load_policy(file(), run=2)
+    path = file()
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(SondeError, match="cannot be read as a policy"):
+        load_policy(path)
+
+
+def test_the_page_shows_how(file, tmp_path, monkeypatch):
+    (code,) = [c for c in re.findall(r"```python\n(.*?)```", (DOCS / "own-system.md").read_text(), re.DOTALL) if "deploy" in c]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "cart" / "policies").mkdir(parents=True)
+    (tmp_path / "runs" / "cart" / "policies" / "park.safetensors").write_bytes(file().read_bytes())
+    names = {"x": np.array([0.4, -1.2])}
+    exec(code, names)
+    assert names["u"][0] == pytest.approx(by_hand(hand_made(), 0, names["x"]), abs=2e-6)
+
+
+# The package itself
+
+
+def test_neither_the_package_nor_deploy_imports_jax():
+    heavy = "{'jax', 'jaxlib', 'equinox', 'matplotlib', 'tyro'}"
+    code = f"import sys, sonde, sonde.deploy; assert not {heavy} & set(sys.modules); from sonde import ICEM; import jax"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_names_are_where_type_checkers_see_them():
+    tree = ast.parse(Path(sonde.__file__).read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    seen = {alias.name: str(node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert seen == sonde._HOME and set(seen) == set(sonde.__all__)
+    assert set(sonde.__all__) <= set(dir(sonde))
+    for name, module in seen.items():
+        assert getattr(sonde, name) is getattr(sys.modules[module], name)
+
+
+def test_functions_are_not_hidden_by_modules_of_the_same_name():
+    code = "import sonde.rollout, sonde.evaluate, sonde; assert callable(sonde.rollout) and callable(sonde.evaluate)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="'sonde' has no attribute 'magic'"):
+        getattr(sonde, "magic")  # noqa: B009 (the attribute is not there on purpose)
+    with pytest.raises(ImportError, match="magic"):
+        exec("from sonde import magic")

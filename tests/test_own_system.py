@@ -1,0 +1,274 @@
+"""A system that its owner runs: nothing that was told is ever lost, and the same measurements make the same model."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from sonde import ICEM, Experiment, Explorer, GaussianProcess, OwnSystem, Pendulum, RunConfig, SondeError, Trajectory
+from sonde.cli import COMMANDS
+from sonde.runs.run import build_explorer
+from sonde.runs.store import RunStore
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "examples" / "own_robot.py"
+CONFIG = RunConfig(
+    world=OwnSystem(states=("angle", "speed"), actions=("torque",)),
+    episodes=3,
+    horizon=8,
+    particles=2,
+    model=GaussianProcess(steps=3, rank=8),
+    solver=ICEM(horizon=3, samples=8, elites=2, iterations=2),
+)
+
+
+def measured(number: int) -> Trajectory:
+    """An episode of a damped swing under random torques, 5 to 7 steps long."""
+    rng = np.random.default_rng(number)
+    states, actions = [rng.normal(size=2)], rng.uniform(-1, 1, size=(4 + number, 1))
+    for u in actions:
+        angle, speed = states[-1]
+        states.append(np.array([angle + 0.1 * speed, 0.9 * speed - 0.1 * np.sin(angle) + 0.2 * u[0]]))
+    return Trajectory(np.array(states[:-1]), actions, np.array(states[1:]))
+
+
+def leaves(explorer: Explorer) -> list[np.ndarray]:
+    return [np.asarray(leaf) for leaf in jax.tree.leaves((explorer.params, explorer.posterior, explorer.data))]
+
+
+def same(first: list[np.ndarray], second: list[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def from_measurements(config: RunConfig, trajectories: list[Trajectory]) -> list[np.ndarray]:
+    """What an explorer that was never saved makes of the same measurements."""
+    explorer = build_explorer(config)
+    for trajectory in trajectories:
+        explorer.tell(trajectory)
+    return leaves(explorer)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    paths = [p for name in ("data", "checkpoints") for p in (folder / name).iterdir()]
+    return {f"{p.parent.name}/{p.name}": p.read_bytes() for p in paths}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    """A run whose program was started anew for every episode."""
+    folder = tmp_path_factory.mktemp("own") / "run"
+    for number in (1, 2, 3):
+        with Experiment(folder, CONFIG) as experiment:
+            assert experiment.episode == number - 1 and not experiment.finished
+            if number == 2:
+                policy = experiment.ask(budget=10.0)
+                assert np.abs(policy(np.zeros(2))).max() <= 1 and policy.iterations == 2
+            (row,) = experiment.tell(measured(number))
+            assert row["episode"] == number and row["realised_information_gain"] > 0
+    return folder
+
+
+def test_restarts_change_nothing(finished):
+    with Experiment(finished, CONFIG) as experiment:
+        assert experiment.finished and experiment.explorer.transitions == 5 + 6 + 7
+        assert same(leaves(experiment.explorer), from_measurements(CONFIG, [measured(n) for n in (1, 2, 3)]))
+        for refused in (experiment.ask, lambda: experiment.tell(measured(4))):
+            with pytest.raises(SondeError, match="all 3 episodes were told"):
+                refused()
+    rows = RunStore.open(finished).load_metrics()
+    assert [row["transitions"] for row in rows] == [5, 11, 18]
+    assert all(row["planned_information_gain"] is None and "return/park" not in row for row in rows)
+
+
+@pytest.mark.parametrize("moment", ["append_metrics", "save_checkpoint", "save_policies"])
+def test_a_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypatch, moment):
+    class Killed(BaseException):
+        pass
+
+    def die(*_):
+        raise Killed
+
+    for number in (1, 2, 3):
+        with pytest.raises(Killed), Experiment(tmp_path / "run", CONFIG) as experiment, monkeypatch.context() as patch:
+            assert experiment.episode == number - 1, "the last episode was learned from when the folder was opened"
+            patch.setattr(RunStore, moment, die)
+            experiment.tell(measured(number))
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        assert experiment.finished
+    assert files(tmp_path / "run") == files(finished)
+    assert [row["transitions"] for row in RunStore.open(tmp_path / "run").load_metrics()] == [5, 11, 18]
+
+
+def test_a_lost_checkpoint_is_learned_again(finished, tmp_path):
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        for number in (1, 2, 3):
+            experiment.tell(measured(number))
+    damaged = tmp_path / "run" / "checkpoints" / "0003.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-3])
+    with (
+        pytest.raises(SondeError, match=r"0003 is damaged.*if data/ is whole, remove .*0003\.json"),
+        Experiment(tmp_path / "run", CONFIG),
+    ):
+        pass
+    damaged.with_suffix(".json").unlink()
+    with Experiment(tmp_path / "run", CONFIG):
+        pass
+    assert files(tmp_path / "run") == files(finished)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: replace(t, states=t.states[:, :1]), "states must have shape"),
+        (lambda t: replace(t, states=t.states * np.nan), "states must be finite"),
+        (lambda t: replace(t, actions=t.actions + 3), r"actions must lie in \[-1, 1\]"),
+        (lambda t: replace(t, over=np.zeros(2, bool)), r"over must have shape \[1, 5\], got \[1, 2\]"),
+        (lambda t: t.joined(t), r"at most 8 steps \(the config's horizon\), got 10"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_and_changes_nothing(tmp_path, change, message):
+    episode = measured(1)
+    batched = Trajectory(episode.states[None], episode.actions[None], episode.next_states[None])
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        with pytest.raises(SondeError, match=message):
+            experiment.tell(change(batched if "at most" in message else episode))
+        assert experiment.episode == 0 and files(tmp_path / "run") == {}
+
+
+def test_measurements_from_which_nothing_can_be_learned_are_not_kept(tmp_path, monkeypatch):
+    def fail(*_):
+        raise SondeError("the posterior is not finite")
+
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        monkeypatch.setattr(Explorer, "tell", fail)
+        with pytest.raises(SondeError, match="not finite"):
+            experiment.tell(measured(1))
+    assert files(tmp_path / "run") == {}
+
+
+def test_another_config_is_refused_by_name(finished):
+    other = replace(CONFIG, beta=3.0, model=GaussianProcess(steps=4, rank=8), solver=ICEM())
+    message = r"beta is 2.0 there and 3.0 here; model.steps is 3 there and 4 here; solver.horizon is 3 there and 20 here"
+    with pytest.raises(SondeError, match=message), Experiment(finished, other):
+        pass
+
+
+def test_folders_and_worlds_that_cannot_be_used_are_refused(finished, tmp_path):
+    with pytest.raises(SondeError, match="Sonde can run Pendulum itself"):
+        Experiment(tmp_path / "run", replace(CONFIG, world=Pendulum()))
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(SondeError, match="not the folder of a run"), Experiment(tmp_path, CONFIG):
+        pass
+    with pytest.raises(SondeError, match="open it first"):
+        Experiment(finished, CONFIG).ask()
+    with (
+        Experiment(finished, CONFIG),
+        pytest.raises(SondeError, match="in use by another process"),
+        Experiment(finished, CONFIG),
+    ):
+        pass
+    (tmp_path / "empty").mkdir()
+    with Experiment(tmp_path / "empty", CONFIG) as experiment:
+        assert experiment.episode == 0
+
+
+def test_tasks_come_afterwards(finished, tmp_path):
+    def far(x, u, x_next):
+        return x_next[1]
+
+    file = tmp_path / "rewards.py"
+    file.write_text("def far(x, u, x_next):\n    return x_next[1]\n\n\ndef wrong(x, u, x_next):\n    return x\n")
+    with Experiment(finished, CONFIG) as experiment:
+        ours, named = (experiment.solve(task) for task in (far, f"{file}:far"))
+        assert np.array_equal(ours(np.zeros(2)), named(np.zeros(2)))
+        in_time = experiment.solve(far, budget=10.0)
+        in_time(np.zeros(2))
+        assert in_time.iterations == 2
+        for wrong in (f"{file}:wrong", lambda x, u, x_next: x):
+            with pytest.raises(SondeError, match="must return one real number per transition"):
+                experiment.solve(wrong)
+
+
+def test_commands_do_what_they_can(finished, tmp_path, capsys):
+    with pytest.raises(SondeError, match="this system is run by its owner"):
+        COMMANDS["resume"]([str(finished)])
+    (tmp_path / "rewards.py").write_text("def far(x, u, x_next):\n    return x_next[1]\n")
+    with pytest.raises(SondeError, match=r"OwnSystem has no simulator to evaluate on: run the policy of Experiment\.solve"):
+        COMMANDS["evaluate"]([str(finished), "--task", f"{tmp_path}/rewards.py:far"])
+    COMMANDS["plot"]([str(finished), "--out", str(tmp_path / "curves.png")])
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
+    COMMANDS["export"]([str(finished), "--out", str(tmp_path / "all.csv")])
+    lines = (tmp_path / "all.csv").read_text().splitlines()
+    assert len(lines) == 1 + 18 and "angle" in lines[0] and "torque" in lines[0]
+    capsys.readouterr()
+
+
+# The example, as its own program
+
+
+def start(out: Path, cache: Path) -> subprocess.Popen:
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
+    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+    command = [sys.executable, str(EXAMPLE), "--out", str(out), "--episodes", "3"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def kill(program: subprocess.Popen) -> None:
+    program.send_signal(signal.SIGKILL)
+    assert program.wait() == -signal.SIGKILL
+    assert program.stdout is not None
+    program.stdout.close()
+
+
+def test_the_example_survives_being_killed(tmp_path):
+    out, first = tmp_path / "cart", tmp_path / "cart" / "data" / "0001.safetensors"
+    program = start(out, tmp_path / "cache")
+    while not (out / "checkpoints" / "0001.json").exists():
+        assert program.poll() is None, program.communicate()[0]
+        time.sleep(0.02)
+    kill(program)
+    after_one = first.read_bytes()
+    program = start(out, tmp_path / "cache")
+    assert program.stdout is not None
+    said = []
+    for line in program.stdout:
+        said.append(line.strip())
+        if line.startswith("episode 2: running"):  # the cart needs 0.7 s to reach an end of its track
+            time.sleep(0.15)
+            break
+    kill(program)
+    assert said == ["going on after episode 1", "episode 2: running"]
+    assert sorted(p.name for p in (out / "data").iterdir()) == ["0001.safetensors"]
+    program = start(out, tmp_path / "cache")
+    output, _ = program.communicate()
+    assert program.returncode == 0, output
+    assert output.startswith("going on after episode 1\nepisode 2: running") and "parked at" in output
+    store = RunStore.open(out)
+    assert store.checkpoints() == [2, 3] and first.read_bytes() == after_one
+    assert [row["episode"] for row in store.load_metrics()] == [1, 2, 3]
+    with Experiment(out, store.config) as experiment:
+        saved = jax.tree.leaves(experiment.explorer.params)
+    explorer = build_explorer(store.config)
+    for trajectory in store.load_data(3):
+        explorer.tell(trajectory)
+    assert same([np.asarray(leaf) for leaf in saved], [np.asarray(leaf) for leaf in jax.tree.leaves(explorer.params)])
+
+
+def test_the_example_and_the_page_are_the_same_program():
+    example, page = EXAMPLE.read_text(), (ROOT / "docs" / "own-system.md").read_text()
+    assert set(re.findall(r"^(?:from|import) (\w+)", example, re.MULTILINE)) == {"argparse", "time", "numpy", "sonde"}
+    assert "jax" not in example
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "deploy" not in block]
+    assert len(blocks) == 5
+    for block in blocks:
+        indented = [textwrap.indent(block, " " * depth) for depth in (0, 4, 8)]
+        assert any(text in example for text in indented), f"not in the example:\n{block}"

@@ -1,0 +1,222 @@
+"""Soft actor-critic, on problems whose answer is known."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from sonde import SondeError
+from sonde.data import Data
+from sonde.deploy import load_policy
+from sonde.imagination import Mean, MemberTrajectories, Optimistic
+from sonde.models.base import Belief, Posterior
+from sonde.objectives import TaskReward, TrajectoryDisagreement
+from sonde.solvers.actor import squashed
+from sonde.solvers.base import ControlProblem
+from sonde.solvers.sac import SAC
+from sonde.solvers.solve import solve
+
+DISCOUNT = 0.9
+SMALL = SAC(
+    training_steps=15,
+    gradient_steps=100,
+    starts=64,
+    horizon=2,
+    batch=64,
+    discount=DISCOUNT,
+    actor=(32, 32),
+    critic=(32, 32),
+    actor_learning_rate=3e-3,
+    critic_learning_rate=3e-3,
+    temperature_learning_rate=1e-2,
+    target_rate=0.05,
+)
+
+
+@pytest.fixture(autouse=True)
+def double():
+    with jax.enable_x64(True):
+        yield
+
+
+def visited(states):
+    return Data(states, jnp.zeros((len(states), 1)), states, jnp.asarray(len(states)))
+
+
+class Known(Posterior):
+    """Five little worlds in one, told apart by the second number of the state; each isolates one thing that can go wrong."""
+
+    def believe(self, x, u):
+        after = jnp.stack([x[0], x[0], -x[0], -x[0], u[0]])[x[1].astype(int)]
+        mean = jnp.stack([after, x[1]])
+        return Belief(mean, 0 * mean, 0 * mean)
+
+
+def known_reward(x, u, x_next):
+    del x_next
+    rewards = [
+        jnp.ones(()),  # constant: can the critics learn a number at all
+        x[0],  # of the state, which stays: do they look at the state
+        jnp.where(x[0] > 0, 1.0, 0.0),  # every other step: do they discount
+        -((u[0] - 0.5 * x[0]) ** 2),  # of the action, given the state: does the actor follow the critics
+        -((x[0] - 0.5) ** 2),  # of the state that the last action chose: does it look ahead
+    ]
+    return jnp.stack(rewards)[x[1].astype(int)]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    with jax.enable_x64(True):
+        signs = jnp.where(jnp.arange(40) % 2 == 0, 1.0, -1.0)
+        states = jnp.stack([jnp.stack([signs, jnp.full(40, float(kind))], axis=1) for kind in range(5)])
+        data = jax.vmap(visited)(states)
+        problem = ControlProblem(Known(), Mean(), TaskReward(known_reward), 2, 1, 1)
+        keys = jax.random.split(jax.random.key(0), 5)
+        return jax.jit(jax.vmap(lambda data, key: SMALL.train(problem, data, key)))(data, keys)
+
+
+def learned(trained, kind):
+    one = jax.tree.map(lambda leaf: leaf[kind], trained)
+    value = lambda x, u=0.0: float(one.value(jnp.asarray([x, float(kind)]), jnp.asarray([u])))
+
+    def action(x):
+        state = one.normaliser(jnp.asarray([x, float(kind)]))[None]
+        return float(jnp.tanh(one.learner.actor(state)[0, 0]))
+
+    return value, action
+
+
+def test_world_1_a_constant_reward(trained):
+    value, _ = learned(trained, 0)
+    assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT), rel=0.05)
+
+
+def test_world_2_a_reward_of_the_state(trained):
+    value, _ = learned(trained, 1)
+    assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT), rel=0.05)
+    assert value(-1.0) == pytest.approx(-1 / (1 - DISCOUNT), rel=0.05)
+
+
+def test_world_3_a_reward_later_is_worth_less(trained):
+    value, _ = learned(trained, 2)
+    assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT**2), rel=0.05)
+    assert value(-1.0) == pytest.approx(DISCOUNT / (1 - DISCOUNT**2), rel=0.05)
+    assert value(1.0) - value(-1.0) == pytest.approx(1 / (1 + DISCOUNT), rel=0.2)
+
+
+def test_world_4_a_reward_of_the_action_given_the_state(trained):
+    value, action = learned(trained, 3)
+    assert action(1.0) == pytest.approx(0.5, abs=0.1) and action(-1.0) == pytest.approx(-0.5, abs=0.1)
+    # the policy keeps some entropy, so that the best action is worth a little less than nothing; the wrong one is 1 worse
+    assert value(1.0, 0.5) == pytest.approx(0.0, abs=0.3)
+    assert value(1.0, 0.5) - value(1.0, -0.5) == pytest.approx(1.0, abs=0.2)
+
+
+def test_world_5_a_reward_that_an_action_brings_later(trained):
+    value, action = learned(trained, 4)
+    assert action(1.0) == pytest.approx(0.5, abs=0.1) and action(-1.0) == pytest.approx(0.5, abs=0.1)
+    assert value(-1.0, 0.5) == pytest.approx(-2.25, abs=0.3)
+
+
+class Doubtful(Posterior):
+    """Stays where it is, as far as it knows."""
+
+    scale: jax.Array
+
+    def believe(self, x, u):
+        return Belief(x, self.scale * jnp.ones_like(x), 0 * x)
+
+
+def doubtful_problem(imagination=Optimistic, objective=None):
+    objective = objective or TaskReward(lambda x, u, x_next: x_next[0] - x_next[1] - x[0] + x[1] - u[0] ** 2)
+    return ControlProblem(Doubtful(jnp.ones(1)), imagination(beta=1.0), objective, 2, 1, 1)
+
+
+def some_data(runs=1):
+    states = jax.random.normal(jax.random.key(1), (runs, 30, 2))
+    return jax.vmap(visited)(states)
+
+
+def test_optimism_is_part_of_the_policy(tmp_path):
+    problem, data = doubtful_problem(), some_data()
+    policy = solve(dataclasses.replace(SMALL, training_steps=6), problem, data, jax.random.split(jax.random.key(2), 1))
+    outputs = policy.network.weights[-1].shape[-1] // 2
+    assert outputs == problem.control_dim == 3
+    one = jax.tree.map(lambda leaf: leaf[0], policy)
+    controls = jnp.tanh(one.network(one.normaliser(data.states[0]))[:, :3])
+    assert np.all(controls[:, 1] > 0.5) and np.all(controls[:, 2] < -0.5), "eta goes where the reward is"
+    assert np.all(np.abs(controls[:, 0]) < 0.3), "the action costs"
+
+    path = tmp_path / "policy.safetensors"
+    path.write_bytes(policy.for_file())
+    deployed = load_policy(path)
+    for x in np.asarray(data.states[0, :5]):
+        expected = one.act(None, jnp.asarray(x), jax.random.key(0))[0]
+        np.testing.assert_allclose(deployed(x), expected, atol=1e-5)
+
+
+def test_without_measurements_it_still_trains():
+    data = jax.tree.map(lambda leaf: leaf[None], Data.empty(10, 2, 1))
+    small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=2)
+    policy = solve(small, doubtful_problem(), data, jax.random.split(jax.random.key(2), 1))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy))
+
+
+def test_runs_in_lockstep_are_those_alone():
+    small = dataclasses.replace(SMALL, training_steps=2, gradient_steps=5)
+    problem = ControlProblem(Doubtful(jnp.ones((2, 1))), Optimistic(), doubtful_problem().objective, 2, 1, 1)
+    keys, data = jax.random.split(jax.random.key(3), 2), some_data(2)
+    together = solve(small, problem, data, keys)
+    for run in range(2):
+        pick = lambda tree, run=run: jax.tree.map(lambda leaf: leaf[run : run + 1], tree)
+        alone = solve(small, pick(problem), pick(data), keys[run : run + 1])
+        for a, b in zip(jax.tree.leaves(pick(together)), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_imagined_nonsense_is_left_out():
+    def reward(x, u, x_next):
+        return jnp.where(x[0] > 0, jnp.nan, 1.0)
+
+    small = dataclasses.replace(SMALL, training_steps=2, gradient_steps=5)
+    policy = solve(small, doubtful_problem(objective=TaskReward(reward)), some_data(), jax.random.split(jax.random.key(2), 1))
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy))
+
+
+def test_density_of_squashed_controls_is_one_in_all():
+    output = jnp.asarray([0.3, -0.1], jnp.float32)  # mean, raw log std
+    noise = jnp.linspace(-9, 9, 40_001, dtype=jnp.float32)[:, None]
+    controls, log_density = squashed(jnp.broadcast_to(output, (len(noise), 2)), noise)
+    u, density = np.asarray(controls[:, 0], np.float64), np.exp(np.asarray(log_density, np.float64))
+    assert integrate.trapezoid(density, u) == pytest.approx(1.0, abs=2e-3)
+    std = np.exp(-5 + 3.5 * (np.tanh(-0.1) + 1))
+    at = np.searchsorted(u, 0.2)
+    expected = stats.norm.pdf(np.arctanh(u[at]), 0.3, std) / (1 - u[at] ** 2)
+    assert density[at] == pytest.approx(expected, rel=1e-3)
+
+
+def test_what_compares_particles_is_refused():
+    problem = doubtful_problem(MemberTrajectories, TrajectoryDisagreement())
+    with pytest.raises(SondeError, match="take the solver icem"):
+        solve(SMALL, problem, some_data(), jax.random.split(jax.random.key(2), 1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"training_steps": 0},
+        {"discount": 1.0},
+        {"discount": float("nan")},
+        {"actor": ()},
+        {"critic": (64, 0)},
+        {"target_rate": 0.0},
+        {"critic_learning_rate": -1.0},
+        {"target_entropy": float("inf")},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(change):
+    with pytest.raises(SondeError, match=next(iter(change))):
+        dataclasses.replace(SMALL, **change)
