@@ -1,6 +1,6 @@
 """Measure the engine's hot paths; JSON to standard output.
 
-    python -m benchmarks [gp] [pe] [import] [--quick]
+    python -m benchmarks [gp] [pe] [sac] [import] [--quick]
 
 On a CPU the clock is CPU-seconds of this process (time spent on all cores), on other devices it is wall time. Beside each rate
 stands the rate of matrix products that the same process reaches just before and after: their ratio means the same on any
@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import ensembles, gaussian_process
+from benchmarks import ensembles, gaussian_process, soft_actor_critic
 from benchmarks.measuring import note, on_cpu
 from sonde.precision import double_precision
 
@@ -36,7 +36,7 @@ def importing(quick: bool) -> dict[str, Any]:
     return {"seconds": float(np.median(seconds)), "initialises_device": any(run.stdout.split()[1] == "1" for run in runs)}
 
 
-PARTS = {"gp": gaussian_process.benchmark, "pe": ensembles.benchmark, "import": importing}
+PARTS = {"gp": gaussian_process.benchmark, "pe": ensembles.benchmark, "sac": soft_actor_critic.benchmark, "import": importing}
 
 
 @double_precision
