@@ -34,7 +34,8 @@ def benchmark(quick: bool) -> dict[str, Any]:
     dims, keys = (world.state_dim, world.action_dim), jax.random.split(jax.random.key(0), 1)
     reachable = world.reachable()
     assert reachable is not None
-    data = in_lockstep(Data(*map(jnp.asarray, reachable), jnp.asarray(len(reachable.states))), 1)
+    x, u, x_next = map(jnp.asarray, reachable)
+    data = in_lockstep(Data(x, u, x_next, jnp.asarray(len(x))), 1)
     posterior, _ = _condition(config.model, _init(config.model, *dims, keys), data, False, 0.0)
     reward = next(iter(world.tasks.values()))
     problems = {

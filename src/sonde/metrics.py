@@ -18,9 +18,9 @@ from sonde.objectives import information_gain
 from sonde.precision import double_precision
 from sonde.worlds import World
 
-COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 3.0, 0.01, 256
-"""The common kernel: RBF with these length-scales and unit signal, on inputs and targets in units of their spread over the
-reachable set, with this noise std. It is the same for all methods."""
+COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
+"""The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs as distances grow with
+it, on inputs and targets in units of their spread over the reachable set, with this noise std. It is the same for all methods."""
 
 
 class ReachableSet(eqx.Module):
@@ -53,11 +53,12 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
     queries = jnp.concatenate([points.states, points.actions], axis=-1)
     normalise = Normaliser.of(queries, everything)
     change = Normaliser.of(points.next_states - points.states, everything)
-    kernel, rows = KERNELS["rbf"], normalise(data.inputs()) / COMMON_LENGTHSCALE
+    lengthscale = COMMON_LENGTHSCALE * queries.shape[1] ** 0.5
+    kernel, rows = KERNELS["rbf"], normalise(data.inputs()) / lengthscale
     ratio = jnp.asarray(COMMON_NOISE**2)
     # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
     centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, min(COMMON_RANK, data.capacity), 0.01)
-    explained = kernel.cross(normalise(queries) / COMMON_LENGTHSCALE, centres.points) @ centres.factor
+    explained = kernel.cross(normalise(queries) / lengthscale, centres.points) @ centres.factor
     variance = jnp.maximum(1.0 - jnp.sum(explained**2, axis=-1), 0.0)
     return jnp.sqrt(jnp.max(variance)) * jnp.linalg.norm(change.scale)
 

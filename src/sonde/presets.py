@@ -124,10 +124,12 @@ SWIMMER_SOLVER = replace(PENDULUM_SOLVER, samples=250, horizon=15, elites=25, ex
 SWIMMER = replace(
     PENDULUM_PE,
     world=Swimmer(action_repeat=4),
-    episodes=150,  # not in the tables; what the public runs collect
+    episodes=150,  # not in the tables, nor are the rollouts; what the public runs collect: 1000 planned steps a round
+    rollouts=4,
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
+    imagine_noise=False,  # not in the tables; the simulator is deterministic, so all particles of opax agree
     model=SWIMMER_ENSEMBLE,
     solver=SWIMMER_SOLVER,
 )
@@ -137,10 +139,12 @@ CHEETAH_SOLVER = replace(SWIMMER_SOLVER, samples=200, horizon=10, elites=20)
 CHEETAH = replace(
     PENDULUM_PE,
     world=Cheetah(action_repeat=4),
-    episodes=500,  # not in the tables; what the public runs collect at most
-    horizon=250,
+    episodes=500,  # not in the tables, nor are the rollouts; what the public runs collect at most: 1000 planned steps a round
+    rollouts=4,
+    horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
+    imagine_noise=False,  # not in the tables; the simulator is deterministic, so all particles of opax agree
     model=CHEETAH_ENSEMBLE,
     solver=CHEETAH_SOLVER,
 )
@@ -191,24 +195,24 @@ PRESETS = {
     "reacher-lite": replace(
         REACHER,
         episodes=10,
-        rollouts=5,
+        rollouts=10,
         evaluation_rollouts=10,
         imagine_noise=False,
         model=replace(REACHER_ENSEMBLE, width=128, epochs=100),
-        solver=replace(LITE_SAC, horizon=10, starts=200, batch=64),
+        solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),
     # the same learners with less planning, and faster learning since there are few episodes
     "swimmer-lite": replace(
         SWIMMER,
         episodes=10,
-        imagine_noise=False,
+        rollouts=1,
         model=replace(SWIMMER_ENSEMBLE, layers=3, width=128, epochs=100),
         solver=replace(SWIMMER_SOLVER, samples=100, elites=10, iterations=3),
     ),
     "cheetah-lite": replace(
         CHEETAH,
         episodes=10,
-        imagine_noise=False,
+        rollouts=1,
         model=replace(CHEETAH_ENSEMBLE, layers=3, width=128, epochs=100, learning_rate=5e-4),
         solver=replace(CHEETAH_SOLVER, samples=100, elites=10, iterations=3),
     ),

@@ -24,7 +24,7 @@ class Normaliser(eqx.Module):
     def of_inputs(cls, data: Data) -> "Normaliser":
         """For a model's inputs (x, u).
 
-        Actions are known to fill [-1, 1]: where a policy hardly varies them, their tiny spread must not make all others look far.
+        Actions are known to fill [-1, 1]: where a policy hardly varies them, their tiny spread must not make others look far.
         """
         inputs = cls.of(data.inputs(), data.mask())
         floor = jnp.where(jnp.arange(inputs.scale.shape[0]) < data.states.shape[-1], 0.0, SMALLEST_ACTION_SPREAD)
