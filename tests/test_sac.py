@@ -11,9 +11,9 @@ from scipy import integrate, stats
 from sonde import MountainCar, Pendulum, SondeError, TrueDynamics, evaluate, preset, rollout
 from sonde.data import Data
 from sonde.deploy import load_policy
-from sonde.imagination import Mean, MemberTrajectories, Optimistic
+from sonde.imagination import Mean, Optimistic
 from sonde.models.base import Belief, Posterior
-from sonde.objectives import TaskReward, TrajectoryDisagreement
+from sonde.objectives import TaskReward
 from sonde.policies import Controller
 from sonde.randomness import episode_keys, for_purpose
 from sonde.solvers.actor import squashed
@@ -132,9 +132,9 @@ class Doubtful(Posterior):
         return Belief(x, self.scale * jnp.ones_like(x), 0 * x)
 
 
-def doubtful_problem(imagination=Optimistic, objective=None):
+def doubtful_problem(objective=None):
     objective = objective or TaskReward(lambda x, u, x_next: x_next[0] - x_next[1] - x[0] + x[1] - u[0] ** 2)
-    return ControlProblem(Doubtful(jnp.ones(1)), imagination(beta=1.0), objective, 2, 1, 1)
+    return ControlProblem(Doubtful(jnp.ones(1)), Optimistic(beta=1.0), objective, 2, 1, 1)
 
 
 def some_data(runs=1):
@@ -201,9 +201,24 @@ def test_density_of_squashed_controls_is_one_in_all():
 
 
 def test_what_compares_particles_is_refused():
-    problem = doubtful_problem(MemberTrajectories, TrajectoryDisagreement())
     with pytest.raises(SondeError, match="take the solver icem"):
-        solve(SMALL, problem, some_data(), jax.random.split(jax.random.key(2), 1))
+        dataclasses.replace(preset("mountain-car-lite"), method="cee-us")
+
+
+def test_rare_and_tiny_rewards_keep_their_weight():
+    """Soft actor-critic sees rewards in units of their own size, however small, and a unit once found stays."""
+    unit = 1 / (1 - SMALL.discount) ** 0.5
+    rewards = jnp.zeros((2, 128), jnp.float32)
+    assert float(SMALL._scale(rewards, jnp.asarray(2))) == 0
+    for size in (1e-30, 1.0, 1e20):
+        scale = SMALL._scale(rewards.at[0].set(size), jnp.asarray(1))
+        assert float(scale) == pytest.approx(size * unit, rel=1e-5)
+
+
+def test_a_policy_that_diverged_is_withheld():
+    wild = dataclasses.replace(SMALL, training_steps=1, gradient_steps=20, actor_learning_rate=1e30)
+    with pytest.raises(SondeError, match="lower its learning rates"):
+        solve(wild, doubtful_problem(), some_data(), jax.random.split(jax.random.key(2), 1))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sonde.presets import PRESETS, preset
     from sonde.rollout import rollout
     from sonde.runs.experiment import Experiment
-    from sonde.solvers import ICEM, Planner, Solver
+    from sonde.solvers import ICEM, SAC, Planner, Solver
     from sonde.worlds import (
         WORLDS,
         Cheetah,
@@ -41,6 +41,7 @@ __all__ = [
     "ICEM",
     "METHODS",
     "PRESETS",
+    "SAC",
     "WORLDS",
     "Belief",
     "Cheetah",
@@ -85,7 +86,7 @@ _HOMES = {
     "sonde.presets": ("PRESETS", "preset"),
     "sonde.rollout": ("rollout",),
     "sonde.runs.experiment": ("Experiment",),
-    "sonde.solvers": ("ICEM", "Planner", "Solver"),
+    "sonde.solvers": ("ICEM", "SAC", "Planner", "Solver"),
     "sonde.worlds": (
         "WORLDS",
         "Cheetah",

@@ -42,7 +42,7 @@ class ExploreArguments:
 
 def explore(args: list[str]) -> None:
     """`sonde explore SYSTEM ...`."""
-    from sonde.cli_choices import CHOOSE_KINDS, WHAT_TO_EXPLORE, folder_name, starting_point, with_absolute_paths, with_kinds
+    from sonde.cli_choices import CHOOSE_KINDS, WHAT_TO_EXPLORE, folder_name, starting_point, with_kinds
 
     if not args or args[0].startswith("-"):
         if args and args[0] not in ("-h", "--help"):
@@ -56,7 +56,7 @@ def explore(args: list[str]) -> None:
     chosen = tyro.cli(ExploreArguments, default=default, args=rest, prog=f"sonde explore {name}", description=text)
     from sonde.runs.store import RunStore
 
-    config = with_absolute_paths(chosen.config)
+    config = chosen.config
     _ = config.world.state_names, config.world.action_names  # a system that cannot be had says so before a folder is made
     store = RunStore.create(chosen.out or Path("runs") / f"{folder_name(name)}-{config.method}", config, chosen.overwrite)
     _run(store, Console())

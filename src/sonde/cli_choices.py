@@ -13,7 +13,7 @@ from sonde.tasks import is_in_file, with_absolute_path
 from sonde.worlds import WORLDS, GymWorld, OwnSystem
 
 GYM = "gym:"
-_OTHERS = ", ".join(name for name, kind in WORLDS.items() if kind not in (GymWorld, OwnSystem))
+_OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
 WHAT_TO_EXPLORE = f"""  a preset   {", ".join(PRESETS)}
   a world    {_OTHERS}, with settings for unknown systems
   gym:ENV    any Gymnasium environment with continuous observations and actions: gym:Hopper-v5, gym:my_module:MyEnv-v0,
@@ -32,7 +32,7 @@ def starting_point(name: str) -> RunConfig:
     if name in WORLDS and WORLDS[name] is not OwnSystem:
         return for_world(WORLDS[name]())
     if name in WORLDS:
-        raise SondeError(f"explore: {name!r} is a system that only you can run: see Explorer.ask and tell")
+        raise SondeError(f"explore: {name!r} is a system that only you can run: see sonde.Experiment")
     raise SondeError(f"unknown preset {name!r}; expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
 
 
@@ -51,15 +51,6 @@ def with_kinds(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]
         if type(getattr(config, part)) is not kind:
             config = replace(config, **{part: kind()})
     return config, rest
-
-
-def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """The same config, to be read from whatever folder."""
-    task = None if config.task is None else with_absolute_path(config.task)
-    world = config.world
-    if isinstance(world, GymWorld):
-        world = replace(world, env=with_absolute_path(world.env))
-    return replace(config, world=world, task=task, tasks=tuple(map(with_absolute_path, config.tasks)))
 
 
 def folder_name(name: str) -> str:

@@ -12,16 +12,19 @@ from typing import Any
 
 from sonde.calibration import check_calibration
 from sonde.errors import SondeError, one_of, positive
-from sonde.methods import method_named
+from sonde.measurements import absolute_source
+from sonde.methods import check_solver, method_named
 from sonde.models import MODELS
 from sonde.models.base import Model
 from sonde.models.gp import GaussianProcess
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
-from sonde.tasks import reward_named, task_label
-from sonde.worlds import WORLDS, Pendulum, World
+from sonde.tasks import is_in_file, reward_named, task_label, with_absolute_path
+from sonde.worlds import WORLDS, GymWorld, Pendulum, World
 
+EXPLORE = "explore"
+"""What the policy that explores is called, beside those of the tasks."""
 TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
 
 
@@ -91,12 +94,13 @@ class RunConfig:
         if not 0 <= self.beta < float("inf"):
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         check_calibration("config", self.holdout, self.calibrated)
-        method_named(self.method, self.task, self.model)
+        check_solver(method_named(self.method, self.task, self.model), self.solver)
         for name in (*self.tasks, *([] if self.task is None else [self.task])):
-            reward_named(self.world, name)
+            if not is_in_file(name):  # a person's file is read when a run is made or asked for the task, not by all who look
+                reward_named(self.world, name)
         labels = [task_label(name) for name in self.tasks]
-        if len(set(labels)) != len(labels):
-            raise SondeError(f"config: tasks must have different names, got {', '.join(labels)}; rename a function")
+        if len(set(labels)) != len(labels) or EXPLORE in labels:
+            raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")
         needed = self.episodes * self.steps
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
@@ -122,6 +126,17 @@ class RunConfig:
     def task_names(self) -> tuple[str, ...]:
         """The tasks that are evaluated."""
         return self.tasks or tuple(self.world.tasks)
+
+
+def with_absolute_paths(config: RunConfig) -> RunConfig:
+    """The same config, to be read from whatever folder: tasks, environment and data of one's own may be files."""
+    task = None if config.task is None else with_absolute_path(config.task)
+    data = None if config.data is None else absolute_source(config.data)
+    world = config.world
+    if isinstance(world, GymWorld):
+        world = dataclasses.replace(world, env=with_absolute_path(world.env))
+    tasks = tuple(with_absolute_path(name) for name in config.tasks)
+    return dataclasses.replace(config, world=world, task=task, tasks=tasks, data=data)
 
 
 def name_in_table(part: Any) -> str:

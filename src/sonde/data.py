@@ -78,7 +78,7 @@ class Trajectory:
     def joined(self, other: "Trajectory") -> "Trajectory":
         """Both, one after the other, as one experiment of several episodes."""
 
-        def flags(part: Trajectory, name: str) -> np.ndarray:
+        def ends_of(part: Trajectory, name: str) -> np.ndarray:
             given = getattr(part, name)
             flags = np.zeros(part.states.shape[:2], bool) if given is None else np.asarray(given).copy()
             if name == "over":
@@ -89,7 +89,7 @@ class Trajectory:
         arrays = {name: both(lambda part, n=name: getattr(part, n)) for name in ("states", "actions", "next_states")}
         if self.planned_information is not None and other.planned_information is not None:
             arrays["planned_information"] = both(lambda part: part.planned_information)
-        ends = {name: both(lambda part, n=name: flags(part, n)) for name in ("terminated", "over")}
+        ends = {name: both(lambda part, n=name: ends_of(part, n)) for name in ("terminated", "over")}
         return Trajectory(**arrays, **ends, world_seconds=self.world_seconds + other.world_seconds)
 
 

@@ -1,6 +1,6 @@
 """Trained policies without the program that trained them: numpy and safetensors are all that this module needs.
 
-policy = load_policy("runs/cheetah/policies/run-forward.safetensors")
+policy = load_policy("runs/mountain-car-lite-opax/policies/reach-goal.safetensors")
 u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
 
 A file holds, for each of S runs, a network with swish between its layers that turns the normalised state into the mean and the

@@ -8,6 +8,11 @@ class SondeError(ValueError):
     """
 
 
+def first_line(error: Exception) -> str:
+    """What another library's error says, in short; its kind if it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def one_of(what: str, name: str, names) -> None:
     """Refuse a `name` that is not among `names`."""
     if name not in names:

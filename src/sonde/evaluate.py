@@ -17,9 +17,9 @@ from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.rollout import OnStep, rollout
-from sonde.solvers.base import ControlProblem, Solver
+from sonde.solvers.base import ControlProblem, Planner, Solver
 from sonde.solvers.solve import solve
-from sonde.tasks import reward_named
+from sonde.tasks import reward_named, task_label
 from sonde.worlds.base import JaxWorld, World, has_simulator
 
 
@@ -90,15 +90,18 @@ def evaluate(
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
     reward = reward_named(world, task)
-    keys = for_purpose(keys, f"evaluate/{task}")
+    keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:
+        if not isinstance(solver, Planner) and posterior is not None:
+            raise SondeError(f"evaluate: {type(solver).__name__} imagines from visited states: give it the explorer's data")
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
     policy = task_policy(world, posterior, reward, solver, data, keys)
     played = []
     for number in range(rollouts):
         again = keys if number == 0 else for_purpose(keys, f"rollout/{number}")
-        trajectory = rollout(world, Controller(policy, again, world.state_dim), horizon, on_step if number == 0 else None)
+        controller = Controller(policy, again, world.state_dim)
+        trajectory = rollout(world, controller, horizon, on_step if number == 0 else None, until_over=True)
         played.append((_counted_rewards(reward, trajectory), trajectory))
     returns = np.mean([rewards.sum(axis=1) for rewards, _ in played], axis=0)
     return Evaluation(returns, *played[0], policy)

@@ -20,7 +20,7 @@ from sonde.calibration import Calibrated, Calibration, calibrate, check_calibrat
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
 from sonde.lockstep import lockstep
-from sonde.methods import method_named
+from sonde.methods import check_solver, method_named
 from sonde.models.base import Belief, Model, Posterior
 from sonde.objectives import RewardFunction
 from sonde.policies import Controller, RandomPolicy
@@ -106,6 +106,7 @@ class Explorer:
             raise SondeError(f"explorer: seeds must be at least one and all different, got {list(seeds)}")
         check_calibration("explorer", holdout, calibrated)
         self.method = method_named(method, None if reward is None else "reward", model)
+        check_solver(self.method, solver)
         self.model, self.solver, self.seeds = model, solver, tuple(seeds)
         self.state_dim, self.action_dim, self.capacity = state_dim, action_dim, capacity
         self.episode, self.existing = 0, 0

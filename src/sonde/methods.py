@@ -15,6 +15,7 @@ from sonde.objectives import (
     TrajectoryDisagreement,
     UncertaintySum,
 )
+from sonde.solvers.base import Solver
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,15 @@ METHODS = {
     "plan2explore": Method(Mean, UncertaintySum, "one-step disagreement on the mean model (Plan2Explore)"),
     "random": Method(None, None, "uniformly random actions"),
 }
+
+
+def check_solver(method: Method, solver: Solver) -> None:
+    """Refuse a solver that cannot do what the method wants."""
+    if solver.one_particle and method.objective is not None and method.objective.compares_particles:
+        raise SondeError(
+            f"{type(solver).__name__} imagines one particle at a time and cannot maximise {method.objective.__name__}, "
+            "which compares several; take the solver icem"
+        )
 
 
 def method_named(name: str, task: str | None, model: Model) -> Method:

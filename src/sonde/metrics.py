@@ -19,8 +19,8 @@ from sonde.precision import double_precision
 from sonde.worlds import World
 
 COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
-"""The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs as distances grow with
-it, on inputs and targets in units of their spread over the reachable set, with this noise std. It is the same for all methods."""
+"""The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs, as distances grow with
+that; on inputs and targets in units of their spread over the reachable set; with this noise std. The same for all methods."""
 
 
 class ReachableSet(eqx.Module):

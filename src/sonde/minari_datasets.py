@@ -171,8 +171,10 @@ def write_minari(name: str, episodes: Sequence[Mapping[str, np.ndarray]], facts:
             with contextlib.suppress(OSError):
                 (draft / "old").rename(folder)
             raise
+        shutil.rmtree(draft / "old", ignore_errors=True)
     finally:
-        shutil.rmtree(draft)
+        if not (draft / "old").exists():  # it is the only copy if it could be neither replaced nor put back
+            shutil.rmtree(draft)
     return folder
 
 

@@ -241,6 +241,8 @@ class Controller:
             actions, self._state, planned = _act(self.policy, self._state, x, self._plan_keys, step)
         self._step += 1
         result = np.asarray(actions), np.asarray(planned)
+        if not np.isfinite(result[0]).all():
+            raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")
         if self.budget is not None and time.perf_counter() - began > self.budget:
             self.late += 1
         return result

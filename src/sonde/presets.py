@@ -87,6 +87,7 @@ MOUNTAIN_CAR = replace(
     horizon=200,
     evaluation_horizon=200,
     beta=1.0,
+    imagine_noise=False,  # not in the tables, here and below; the simulator is deterministic
     model=MOUNTAIN_CAR_ENSEMBLE,
     solver=MOUNTAIN_CAR_SAC,
 )
@@ -112,6 +113,7 @@ REACHER = replace(
     horizon=50,
     evaluation_horizon=50,
     beta=1.0,
+    imagine_noise=False,
     model=REACHER_ENSEMBLE,
     solver=REACHER_SAC,
 )
@@ -129,7 +131,7 @@ SWIMMER = replace(
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
-    imagine_noise=False,  # not in the tables; the simulator is deterministic, so all particles of opax agree
+    imagine_noise=False,
     model=SWIMMER_ENSEMBLE,
     solver=SWIMMER_SOLVER,
 )
@@ -144,7 +146,7 @@ CHEETAH = replace(
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
-    imagine_noise=False,  # not in the tables; the simulator is deterministic, so all particles of opax agree
+    imagine_noise=False,
     model=CHEETAH_ENSEMBLE,
     solver=CHEETAH_SOLVER,
 )
@@ -188,7 +190,6 @@ PRESETS = {
     "mountain-car-lite": replace(
         MOUNTAIN_CAR,
         episodes=15,
-        imagine_noise=False,
         model=replace(MOUNTAIN_CAR_ENSEMBLE, epochs=200),
         solver=LITE_SAC,
     ),
@@ -197,7 +198,6 @@ PRESETS = {
         episodes=10,
         rollouts=10,
         evaluation_rollouts=10,
-        imagine_noise=False,
         model=replace(REACHER_ENSEMBLE, width=128, epochs=100),
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),

@@ -4,7 +4,6 @@ A world written in JAX steps inside one compiled call. A host world is stepped f
 an episode early it is restarted, and the experiment goes on until all its steps are taken.
 """
 
-import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -56,10 +55,15 @@ def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, " ru
 
 
 @double_precision
-def rollout(world: World, policy: Controller, horizon: int, on_step: OnStep | None = None) -> Trajectory:
-    """One experiment of `horizon` steps under `policy`, as `Explorer.tell` takes it."""
+def rollout(
+    world: World, policy: Controller, horizon: int, on_step: OnStep | None = None, until_over: bool = False
+) -> Trajectory:
+    """One experiment of `horizon` steps under `policy`, as `Explorer.tell` takes it.
+
+    With `until_over` it is shorter if a host world has ended the first episode of every run.
+    """
     if isinstance(world, HostWorld):
-        return _host_rollout(world, policy, horizon, on_step)
+        return _host_rollout(world, policy, horizon, on_step, until_over)
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
@@ -68,18 +72,33 @@ def rollout(world: World, policy: Controller, horizon: int, on_step: OnStep | No
     return Trajectory(*(np.asarray(array) for array in steps[:3]), planned_information=np.asarray(steps.planned_information))
 
 
-@functools.lru_cache(maxsize=4)
+_OPEN: dict[tuple[HostWorld, int], Simulators] = {}
+MOST_OPEN = 4
+
+
 def simulators(world: HostWorld, runs: int) -> Simulators:
-    """Copies of the world, opened once: they are costly to make."""
-    return world.open(runs)
+    """Copies of the world, opened once, since they are costly to make; of many worlds, those used last stay open."""
+    key = (world, runs)
+    _OPEN[key] = _OPEN.pop(key) if key in _OPEN else world.open(runs)
+    while len(_OPEN) > MOST_OPEN:
+        _OPEN.pop(next(iter(_OPEN))).close()
+    return _OPEN[key]
 
 
-def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None) -> Trajectory:
-    copies = simulators(world, policy.runs)
-    began, world_seconds = time.perf_counter(), 0.0
+def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> Trajectory:
+    try:
+        return _step_through(world, policy, horizon, on_step, until_over)
+    except BaseException:  # copies that failed in the middle of something are not used again
+        if (copies := _OPEN.pop((world, policy.runs), None)) is not None:
+            copies.close()
+        raise
+
+
+def _step_through(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> Trajectory:
+    copies, world_seconds = simulators(world, policy.runs), 0.0
 
     def timed(work):
-        nonlocal began, world_seconds
+        nonlocal world_seconds
         began = time.perf_counter()
         result = work()
         world_seconds += time.perf_counter() - began
@@ -87,6 +106,7 @@ def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: O
 
     seeds = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(for_purpose(policy.keys, "reset")))
     rows: list[tuple[np.ndarray, ...]] = []
+    ended = np.zeros(policy.runs, bool)
     policy.reset()
     x = timed(lambda: copies.reset([int(seed) for seed in seeds]))
     for t in range(horizon):
@@ -98,6 +118,9 @@ def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: O
         x = after.next_states
         if on_step is not None:
             on_step(t + 1, copies)  # before a restart, so that the last state of an episode can be seen
+        ended = ended | after.over
+        if until_over and ended.all():
+            break
         if after.over.any() and t + 1 < horizon:
             x = timed(lambda over=after.over: copies.restart(over))
             policy.begin_anew(after.over)

@@ -3,13 +3,14 @@
 import functools
 import importlib.util
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from sonde.errors import SondeError, one_of
+from sonde.errors import SondeError, first_line, one_of
 from sonde.objectives import RewardFunction
 from sonde.precision import double_precision
 from sonde.worlds.base import World
@@ -43,14 +44,19 @@ def _module(path: str) -> Any:
     file = Path(path)
     if not file.is_file():
         raise SondeError(f"there is no file {path}; name one as FILE.py:NAME")
-    spec = importlib.util.spec_from_file_location(f"sonde_user_{file.stem}", file)
+    # files of the same name in different folders are different modules
+    spec = importlib.util.spec_from_file_location(f"sonde_user_{file.stem}_{zlib.crc32(path.encode()):08x}", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickling workers look modules up here
+    sys.modules[spec.name] = module  # dataclasses look their module up here
+    sys.path.insert(0, str(file.parent))  # it may import its neighbours, as a script may
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        del sys.modules[spec.name]
         raise SondeError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.remove(str(file.parent))
     return module
 
 
@@ -74,7 +80,7 @@ def check_reward(world: World, reward: RewardFunction, name: str) -> RewardFunct
     except Exception as error:
         raise SondeError(
             f"{name} is not a reward: called as reward(x, u, x_next) with x [{world.state_dim}] and u [{world.action_dim}] it "
-            f"failed with {type(error).__name__}: {str(error).splitlines()[0]}; write it with jax.numpy for one transition"
+            f"failed with {type(error).__name__}: {first_line(error)}; write it with jax.numpy for one transition"
         ) from error
     if not hasattr(result, "shape") or result.shape != () or not jnp.issubdtype(result.dtype, jnp.floating):
         raise SondeError(f"{name} must return one real number per transition, got {result}")

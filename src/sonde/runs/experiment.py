@@ -16,19 +16,18 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sonde.config import RunConfig
+from sonde.config import EXPLORE, RunConfig, with_absolute_paths
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import task_policy
 from sonde.explorer import Explorer
-from sonde.measurements import absolute_source
 from sonde.objectives import RewardFunction
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.runs.run import Phases, learn, restore_explorer
 from sonde.runs.store import RunStore
-from sonde.tasks import check_reward, reward_named, task_label, with_absolute_path
+from sonde.tasks import check_reward, reward_named, task_label
 from sonde.worlds.base import has_simulator
 
 
@@ -40,7 +39,7 @@ class Experiment:
         if has_simulator(config.world):
             name = type(config.world).__name__
             raise SondeError(f"experiment: Sonde can run {name} itself; give the config OwnSystem(states=..., actions=...)")
-        self.folder, self.config = Path(folder).absolute(), _with_absolute_paths(config)
+        self.folder, self.config = Path(folder).absolute(), with_absolute_paths(config)
         self._store: RunStore | None = None
         self._explorer: Explorer | None = None
 
@@ -68,7 +67,11 @@ class Experiment:
         """A kill may come after the measurements were saved and before they were learned from."""
         store, explorer = self._parts()
         while not self.finished and store.has_data(explorer.episode + 1):
-            self._learn(store.load_data(explorer.episode + 1)[-1], {}, 0.0)
+            try:
+                self._learn(store.load_data(explorer.episode + 1)[-1], {}, 0.0)
+            except SondeError as error:
+                path = store.data_path(explorer.episode + 1)
+                raise SondeError(f"{error}; the measurements are in {path}: move them away to go on without them") from None
 
     def _parts(self) -> tuple[RunStore, Explorer]:
         if self._store is None or self._explorer is None:
@@ -98,7 +101,7 @@ class Experiment:
         self._refuse_more()
         began = time.perf_counter()
         controller = self.explorer.ask(budget)
-        self._policies, self._asking = {"explore": controller.policy}, time.perf_counter() - began
+        self._policies, self._asking = {EXPLORE: controller.policy}, time.perf_counter() - began
         return controller
 
     def tell(self, trajectory: Trajectory) -> list[dict[str, Any]]:
@@ -112,7 +115,13 @@ class Experiment:
                 f"experiment: an episode may have at most {longest} steps (the config's horizon), got {steps}; "
                 "tell a shorter one, or begin anew in another folder with a larger horizon"
             )
-        return self._learn(checked, self._policies, self._asking)
+        number = explorer.episode + 1
+        try:
+            return self._learn(checked, self._policies, self._asking)
+        except SondeError:
+            if explorer.episode < number:  # nothing was learned from it, and the caller still has it
+                self._parts()[0].drop_data(number)
+            raise
 
     def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[dict[str, Any]]:
         store, explorer = self._parts()
@@ -142,14 +151,6 @@ class Experiment:
     def _refuse_more(self) -> None:
         if self.finished:
             raise SondeError(f"experiment: all {self.config.episodes} episodes were told; solve tasks with what was learned")
-
-
-def _with_absolute_paths(config: RunConfig) -> RunConfig:
-    """The same files, from whatever folder the program is started next time."""
-    tasks = tuple(with_absolute_path(task) for task in config.tasks)
-    task = None if config.task is None else with_absolute_path(config.task)
-    data = None if config.data is None else absolute_source(config.data)
-    return dataclasses.replace(config, tasks=tasks, task=task, data=data)
 
 
 def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:

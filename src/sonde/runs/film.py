@@ -51,11 +51,14 @@ class Film:
         if getattr(type(drawn), "picture", None) in (None, JaxWorld.picture, Simulators.picture):
             raise SondeError(f"{type(world).__name__} cannot be filmed: it has no picture; write its picture()")
         self.out, self._world = out, world
-        self._pictures: list[np.ndarray] = []
+        self._per_second = FRAMES_PER_SECOND if world.seconds_per_step is None else 1 / world.seconds_per_step
+        self._every = int(np.ceil(self._per_second / FASTEST))
+        self._pictures: dict[int, np.ndarray] = {}
 
     def __call__(self, taken: int, copies: Simulators) -> None:
         """Take a picture of a host world after a step (see `sonde.rollout.OnStep`)."""
-        self._pictures.append(_checked(copies.picture()))
+        if taken % self._every == 0:
+            self._pictures[taken] = _checked(copies.picture())
 
     def save(self, task: str, evaluation: Evaluation) -> None:
         """Write the film of the evaluation, as far as the first episode of its first run goes."""
@@ -64,24 +67,22 @@ class Film:
         if trajectory.over is not None and trajectory.over[0].any():
             steps = 1 + int(np.argmax(trajectory.over[0]))
         achieved = np.concatenate([[0.0], np.cumsum(evaluation.rewards[0])])
-        per_second = FRAMES_PER_SECOND if self._world.seconds_per_step is None else 1 / self._world.seconds_per_step
-        every = int(np.ceil(per_second / FASTEST))
 
         def frames() -> Iterator[np.ndarray]:
             for step, picture in self._shots(evaluation, steps):
-                if step % every == 0 or step == steps:
-                    yield captioned(picture, task_label(task), f"step {step} of {steps}", f"return {achieved[step]:.1f}")
+                yield captioned(picture, task_label(task), f"step {step} of {steps}", f"return {achieved[step]:.1f}")
 
-        write_film(frames(), self.out, per_second / every)
+        write_film(frames(), self.out, self._per_second / self._every)
 
     def _shots(self, evaluation: Evaluation, steps: int) -> Iterator[tuple[int, np.ndarray]]:
         """How many steps were taken, and the picture then."""
         if isinstance(self._world, JaxWorld):
             trajectory = evaluation.trajectory
             for step, x in enumerate([*trajectory.states[0, :steps], trajectory.next_states[0, steps - 1]]):
-                yield step, _checked(self._world.picture(x))
+                if step % self._every == 0 or step == steps:
+                    yield step, _checked(self._world.picture(x))
         else:
-            yield from enumerate(self._pictures[:steps], start=1)
+            yield from ((step, picture) for step, picture in self._pictures.items() if step <= steps)
 
 
 def _checked(picture: np.ndarray) -> np.ndarray:

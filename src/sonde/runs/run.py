@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sonde.calibration import LEVELS, Calibration, calibration_error
-from sonde.config import RunConfig
+from sonde.config import EXPLORE, RunConfig
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
@@ -110,7 +110,7 @@ def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None
     on_step = lambda taken, _: progress(f"plan/{taken}", number, None)
     policy, trajectory = timed("plan", lambda: experiment(store.config, explorer, on_step))
     timed.seconds["plan"] -= trajectory.world_seconds
-    learn(store, explorer, trajectory, {"explore": policy}, timed)
+    learn(store, explorer, trajectory, {EXPLORE: policy}, timed)
 
 
 @double_precision
@@ -124,11 +124,7 @@ def learn(
     config, number, before, policies = store.config, timed.episode, explorer.posterior, dict(policies)
     timed.seconds["world"] = trajectory.world_seconds
     store.save_data(number, trajectory)
-    try:
-        timed("fit", lambda: explorer.tell(trajectory))
-    except SondeError:  # nothing can be learned from these
-        store.drop_data(number)
-        raise
+    timed("fit", lambda: explorer.tell(trajectory))
 
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)

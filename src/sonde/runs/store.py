@@ -20,7 +20,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,14 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from sonde.config import RunConfig, from_json, to_json
+from sonde.config import RunConfig, from_json, to_json, with_absolute_paths
 from sonde.data import Trajectory
 from sonde.errors import SondeError
-from sonde.measurements import absolute_source, read_measurements
+from sonde.measurements import read_measurements
 from sonde.policies import Policy
 from sonde.runs.existing import existing_checksum, load_existing, save_existing
 from sonde.runs.files import checksum, sync_folder, write_atomically
+from sonde.tasks import reward_named
 from sonde.worlds.base import has_simulator
 
 FORMAT = 1
@@ -54,10 +54,10 @@ class RunStore:
     def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
         """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
         folder = folder.absolute()
-        existing = None
-        if config.data is not None:
-            existing = read_measurements(config.data, config.world)
-            config = replace(config, data=absolute_source(config.data))
+        config = with_absolute_paths(config)
+        for task in (*config.tasks, *([] if config.task is None else [config.task])):
+            reward_named(config.world, task)
+        existing = None if config.data is None else read_measurements(config.data, config.world)
         if folder.exists() and not overwrite:
             raise SondeError(
                 f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
@@ -106,26 +106,27 @@ class RunStore:
 
     # Measurements
 
-    def _data_path(self, episode: int) -> Path:
+    def data_path(self, episode: int) -> Path:
+        """Where the measurements of `episode` are."""
         return self.folder / "data" / f"{episode:04d}.safetensors"
 
     def save_data(self, episode: int, trajectory: Trajectory) -> None:
         """The measurements of `episode` (counted from 1)."""
         given = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states", "terminated", "over")}
         arrays = {name: array for name, array in given.items() if array is not None}
-        write_atomically(self._data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
+        write_atomically(self.data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
 
     def drop_data(self, episode: int) -> None:
         """Forget the measurements of `episode`."""
-        self._data_path(episode).unlink(missing_ok=True)
+        self.data_path(episode).unlink(missing_ok=True)
 
     def has_data(self, episode: int) -> bool:
         """Whether the measurements of `episode` are there, learned from or not."""
-        return self._data_path(episode).exists()
+        return self.data_path(episode).exists()
 
     def load_data(self, episodes: int) -> list[Trajectory]:
         """The measurements of the first `episodes` episodes."""
-        return [Trajectory(**_read_arrays(self._data_path(episode))) for episode in range(1, episodes + 1)]
+        return [Trajectory(**_read_arrays(self.data_path(episode))) for episode in range(1, episodes + 1)]
 
     def load_existing(self) -> Trajectory | None:
         """The measurements that the run started from."""
@@ -167,7 +168,7 @@ class RunStore:
             "episode": episode,
             "config": checksum(to_json(self.config).encode()),
             "arrays": checksum(content),
-            "data": [checksum(self._data_path(e).read_bytes()) for e in range(1, episode + 1)],
+            "data": [checksum(self.data_path(e).read_bytes()) for e in range(1, episode + 1)],
             "existing": existing_checksum(self.folder),
         }
         write_atomically(note, json.dumps(facts, indent=2).encode())
@@ -236,7 +237,7 @@ class RunStore:
         if facts.get("existing") != existing_checksum(self.folder):
             raise SondeError(f"{name} is foreign: it was made in a run that started from other measurements")
         for number, expected in enumerate(checksums, start=1):
-            data = self._data_path(number)
+            data = self.data_path(number)
             if not data.exists() or checksum(data.read_bytes()) != expected:
                 raise SondeError(f"{name} cannot be used: {data} is missing or damaged")
 
@@ -279,7 +280,10 @@ class RunStore:
                 for path in self._checkpoint_paths(later):
                     path.unlink(missing_ok=True)
         sync_folder(self.folder / "checkpoints")
-        rows = [row for row in self.load_metrics() if row["episode"] <= episode]
+        saved = self.load_metrics()
+        rows = [row for row in saved if row["episode"] <= episode]
+        if len(rows) < len(saved):  # then the policies are those of a later episode
+            shutil.rmtree(self.folder / "policies", ignore_errors=True)
         write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
 
 

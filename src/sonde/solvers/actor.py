@@ -9,11 +9,11 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import Array, Float, Float32, Key
 
+from sonde.deploy import FORMAT
 from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
 from sonde.policies import Policy
 
-FILE_FORMAT = "sonde-policy-1"
 LOG_STD_RANGE = (-5.0, 2.0)
 
 
@@ -53,5 +53,5 @@ class ActorPolicy(Policy):
         arrays = {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
-        facts = {"format": FILE_FORMAT, "state_dim": str(arrays["shift"].shape[-1]), "action_dim": str(self.action_dim)}
+        facts = {"format": FORMAT, "state_dim": str(arrays["shift"].shape[-1]), "action_dim": str(self.action_dim)}
         return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata=facts)

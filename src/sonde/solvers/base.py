@@ -108,8 +108,8 @@ class Planner(Solver):
     ) -> tuple[Float[Array, "H dc"], Any]:
         """The best plan found from state `x`, and the next state of the planner."""
 
-    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> "PlanningPolicy":
-        """All work is left to the steps."""
+    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*runs"]) -> "PlanningPolicy":
+        """All work is left to the steps, so this serves one run as well as many."""
         del data, key
         return PlanningPolicy(problem, self)
 

@@ -26,8 +26,6 @@ from sonde.models.normaliser import Normaliser
 from sonde.solvers.actor import ActorPolicy, squashed
 from sonde.solvers.base import ControlProblem, Solver
 
-SMALLEST_SCALE = 1e-6
-
 
 class Batch(NamedTuple):
     """Imagined transitions; states in the networks' units."""
@@ -120,9 +118,9 @@ class SAC(Solver):
             widths = getattr(self, name)
             if not widths or not all(isinstance(width, int) and width > 0 for width in widths):
                 raise SondeError(f"solver: {name} must list the widths of its hidden layers, such as 64 64, got {widths}")
-        for name, low in (("discount", 0.0), ("target_rate", 1e-6)):
-            if not low <= getattr(self, name) <= (0.9999 if name == "discount" else 1.0):
-                raise SondeError(f"solver: {name} must lie between {low} and 1, got {getattr(self, name)}")
+        for name, low, high in (("discount", 0.0, 0.9999), ("target_rate", 1e-6, 1.0)):
+            if not low <= getattr(self, name) <= high:
+                raise SondeError(f"solver: {name} must lie in [{low:g}, {high:g}], got {getattr(self, name)}")
         if not abs(self.target_entropy) < float("inf"):
             raise SondeError(f"solver: target_entropy must be finite, got {self.target_entropy}")
 
@@ -148,13 +146,15 @@ class SAC(Solver):
             imagined = self._imagine(problem, learner.actor, normaliser, starts, imagine_key)
             buffer = jax.tree.map(lambda all, new: all.at[k % slots].set(new), buffer, imagined)
             filled = jnp.minimum(k + 1, slots)
-            new_scale = self._scale(buffer.rewards, filled)
-            learner = _rescaled(learner, jnp.where(k == 0, 1.0, scale / new_scale).astype(jnp.float32))
-            return (self._learn(learner, buffer, filled * self.round_size, new_scale, learn_key), buffer, new_scale), None
+            # it never falls: a rare reward that the buffer has forgotten must not make noise of all others
+            larger = jnp.maximum(scale, self._scale(buffer.rewards, filled))
+            learner = _rescaled(learner, jnp.where(scale > 0, scale / jnp.where(scale > 0, larger, 1.0), 1.0))
+            unit = jnp.where(larger > 0, larger, 1.0)
+            return (self._learn(learner, buffer, filled * self.round_size, unit, learn_key), buffer, larger), None
 
-        carry = (learner, buffer, jnp.ones((), jnp.float32))
+        carry = (learner, buffer, jnp.zeros((), jnp.float32))
         (learner, _, scale), _ = jax.lax.scan(one_round, carry, jnp.arange(self.training_steps))
-        return Trained(learner, normaliser, scale)
+        return Trained(learner, normaliser, jnp.where(scale > 0, scale, 1.0))
 
     @property
     def round_size(self) -> int:
@@ -189,9 +189,10 @@ class SAC(Solver):
             states = normaliser(x).astype(jnp.float32)
             controls, _ = squashed(actor(states), noise)
             x_next, rewards = jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, chance)
-            # a model that is pushed far from its data may answer with infinity: such a step leads nowhere and is worth nothing
+            # a model that is pushed far from its data may answer with infinity: such a step leads nowhere, and none is worse
             sound = jnp.isfinite(rewards) & jnp.all(jnp.isfinite(x_next), axis=-1)
-            x_next, rewards = jnp.where(sound[:, None], x_next, x), jnp.where(sound, rewards, 0.0)
+            lowest = jnp.where(jnp.any(sound), jnp.min(jnp.where(sound, rewards, jnp.inf)), 0.0)
+            x_next, rewards = jnp.where(sound[:, None], x_next, x), jnp.where(sound, rewards, lowest)
             row = Batch(states, controls, rewards.astype(jnp.float32), normaliser(x_next).astype(jnp.float32))
             return x_next.astype(x.dtype), row
 
@@ -199,9 +200,11 @@ class SAC(Solver):
         return jax.tree.map(lambda leaf: leaf.reshape(self.round_size, *leaf.shape[2:]), rows)
 
     def _scale(self, rewards: Float32[Array, "slots n"], filled: Int[Array, ""]) -> Float32[Array, ""]:
-        """The unit of returns: the rewards' root mean square, over the root of the discounted horizon 1 / (1 - discount)."""
-        square = jnp.sum(jnp.square(rewards), dtype=jnp.float32) / (filled * self.round_size).astype(jnp.float32)
-        return jnp.maximum(jnp.sqrt(square) / (1 - self.discount) ** 0.5, SMALLEST_SCALE)
+        """The unit of returns: the rewards' root mean square, times the root of the discounted horizon 1 / (1 - discount)."""
+        largest = jnp.max(jnp.abs(rewards))  # squares of very small rewards would vanish in single precision
+        relative = rewards / jnp.where(largest > 0, largest, 1.0)
+        square = jnp.sum(jnp.square(relative), dtype=jnp.float32) / (filled * self.round_size).astype(jnp.float32)
+        return largest * jnp.sqrt(square) / (1 - self.discount) ** 0.5
 
     def _learn(
         self, learner: Learner, buffer: Batch, filled: Int[Array, ""], scale: Float32[Array, ""], key: Key[Array, ""]

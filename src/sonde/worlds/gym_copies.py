@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from sonde.errors import SondeError
+from sonde.errors import SondeError, first_line
 from sonde.tasks import is_in_file, load_from_file
 from sonde.worlds.base import Simulators, Stepped
 
@@ -67,7 +67,7 @@ def make(env: str, options: str, pictures: bool = False) -> gymnasium.Env:
         raise SondeError(f"{env} needs more than is installed ({error}); for MuJoCo: pip install 'sonde[mujoco]'") from None
     except (gymnasium.error.Error, ImportError) as error:
         hint = "name an id such as Pendulum-v1 or my_module:MyEnv-v0, or a class of your own as FILE.py:NAME"
-        raise SondeError(f"there is no environment {env!r} to be had ({_first_line(error)}); {hint}") from None
+        raise SondeError(f"there is no environment {env!r} to be had ({first_line(error)}); {hint}") from None
     except Exception as error:
         raise SondeError(f"{env} cannot be made with options {options}: {_what_failed(error)}") from error
     if not isinstance(made, gymnasium.Env):
@@ -123,9 +123,10 @@ def _action_names(env: str, space: Any) -> tuple[str, ...]:
 
 def _seconds(made: gymnasium.Env) -> float | None:
     """The time step, if it says so; the speed at which it wants to be shown is the next best."""
-    frames = made.metadata.get("render_fps")
-    given = getattr(made.unwrapped, "dt", None) or (1 / frames if isinstance(frames, int | float) and frames > 0 else None)
-    return float(given) if isinstance(given, int | float | np.number) and 0 < given < math.inf else None
+    for given, invert in ((getattr(made.unwrapped, "dt", None), False), (made.metadata.get("render_fps"), True)):
+        if isinstance(given, int | float | np.number) and 0 < given < math.inf:
+            return 1 / float(given) if invert else float(given)
+    return None
 
 
 def _draws(env: str, made: gymnasium.Env) -> bool:
@@ -245,8 +246,4 @@ def _blaming(env: str, what: str) -> Generator[None]:
 
 def _what_failed(error: Exception) -> str:
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {_first_line(error)} ({frame.filename}, line {frame.lineno})"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return f"{type(error).__name__}: {first_line(error)} ({frame.filename}, line {frame.lineno})"

@@ -36,9 +36,10 @@ class Painter:
         """Takes OpenGL; `close` gives it back."""
         mujoco, backend = engine(), _backend()
         try:
+            gl = importlib.import_module(backend)
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # GLFW only warns that it has no screen
-                self._gl: Any = importlib.import_module(backend).GLContext(SIZE, SIZE)
+                self._gl: Any = gl.GLContext(SIZE, SIZE)
                 self._gl.make_current()
             self._context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
         except Exception as error:  # each backend fails in ways of its own

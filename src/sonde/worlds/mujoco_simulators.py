@@ -175,7 +175,7 @@ class MujocoSimulators(Simulators):
             names = [name for name, number in zip(engine().mjtWarning.__members__, warned, strict=False) if number]
             raise SondeError(
                 f"{self.world.domain}: the simulation of copy {i} diverged ({', '.join(names) or 'NaN or infinity'}), and what "
-                "follows would be meaningless; start a new episode, with smaller actions or a smaller action_repeat"
+                "follows would be meaningless; run again with another first_seed, or with a smaller action_repeat"
             )
         return state
 
