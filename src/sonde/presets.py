@@ -193,12 +193,12 @@ PRESETS = {
         model=replace(MOUNTAIN_CAR_ENSEMBLE, epochs=200),
         solver=LITE_SAC,
     ),
+    # of each noise that is learned, the smallest rules the networks, and the finger's way is then learned badly: fixed noise
     "reacher-lite": replace(
         REACHER,
         episodes=10,
-        rollouts=10,
         evaluation_rollouts=10,
-        model=replace(REACHER_ENSEMBLE, width=128, epochs=100),
+        model=replace(REACHER_ENSEMBLE, layers=3, width=128, epochs=100, noise="fixed"),
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),
     # the same learners with less planning, and faster learning since there are few episodes
