@@ -17,7 +17,7 @@ import sonde
 from sonde import SondeError
 from sonde.deploy import load_policy
 
-FACTS = {"format": "sonde-policy-1", "state_dim": "2", "action_dim": "1"}
+FACTS = {"format": "sonde-policy-1"}
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -26,6 +26,7 @@ def hand_made() -> dict[str, np.ndarray]:
     rng = np.random.default_rng(5)
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
     return {
+        "action_dim": np.array([1]),
         "shift": np.array([[0.5, -1.0], [0.0, 2.0]]),
         "scale": np.array([[2.0, 0.25], [1.0, 3.0]]),
         **{"weight0": draw(2, 2, 3), "bias0": draw(2, 3), "weight1": draw(2, 3, 4), "bias1": draw(2, 4)},
@@ -110,7 +111,7 @@ def changed(**changes):
         (changed(weight1=np.zeros((2, 5, 4), np.float32)), r"weight1 has shape \[2, 5, 4\], expected \[2, 3, 4\]"),
         (changed(bias0=np.full((2, 3), np.nan)), "bias0 is not finite"),
         (changed(scale=np.zeros((2, 2))), "scale must be above 0"),
-        (changed(shift=np.zeros(2)), "shift has shape"),
+        (changed(shift=np.zeros(2)), "shift two axes"),
         (changed(weight1=np.zeros((2, 3, 3)), bias1=np.zeros((2, 3))), "3 outputs cannot be"),
     ],
 )
@@ -127,8 +128,8 @@ def test_files_that_are_no_policies_are_refused(file, tmp_path):
     for facts in (None, {"format": "pt"}):
         with pytest.raises(SondeError, match="is not a policy: expected the format sonde-policy-1"):
             load_policy(file(facts=facts))
-    with pytest.raises(SondeError, match="lack state_dim or action_dim"):
-        load_policy(file(facts={"format": "sonde-policy-1"}))
+    with pytest.raises(SondeError, match="action_dim must have one entry"):
+        load_policy(file({**hand_made(), "action_dim": np.array([1, 2])}))
     with pytest.raises(SondeError, match="no run 2"):
         load_policy(file(), run=2)
     path = file()

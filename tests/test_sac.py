@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sonde import MountainCar, Pendulum, SondeError, TrueDynamics, evaluate, preset, rollout
+from sonde import MountainCar, Pendulum, ProbabilisticEnsemble, RunConfig, SondeError, TrueDynamics, evaluate, preset, rollout
 from sonde.data import Data
 from sonde.deploy import load_policy
 from sonde.imagination import Mean, Optimistic
@@ -16,6 +16,8 @@ from sonde.models.base import Belief, Posterior
 from sonde.objectives import TaskReward
 from sonde.policies import Controller
 from sonde.randomness import episode_keys, for_purpose
+from sonde.runs.run import run
+from sonde.runs.store import RunStore
 from sonde.solvers.actor import squashed
 from sonde.solvers.base import ControlProblem
 from sonde.solvers.sac import SAC
@@ -172,9 +174,9 @@ def test_runs_in_lockstep_are_those_alone():
     problem = ControlProblem(Doubtful(jnp.ones((2, 1))), Optimistic(), doubtful_problem().objective, 2, 1, 1)
     keys, data = jax.random.split(jax.random.key(3), 2), some_data(2)
     together = solve(small, problem, data, keys)
-    for run in range(2):
-        pick = lambda tree, run=run: jax.tree.map(lambda leaf: leaf[run : run + 1], tree)
-        alone = solve(small, pick(problem), pick(data), keys[run : run + 1])
+    for index in range(2):
+        pick = lambda tree, i=index: jax.tree.map(lambda leaf: leaf[i : i + 1], tree)
+        alone = solve(small, pick(problem), pick(data), keys[index : index + 1])
         for a, b in zip(jax.tree.leaves(pick(together)), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a, b, atol=1e-4)
 
@@ -237,6 +239,21 @@ def test_a_policy_that_diverged_is_withheld():
 def test_settings_that_cannot_work_are_refused(change):
     with pytest.raises(SondeError, match=next(iter(change))):
         dataclasses.replace(SMALL, **change)
+
+
+def test_a_run_saves_its_policies_and_resumes_bit_for_bit(tmp_path):
+    small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=3)
+    model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
+    config = RunConfig(world=MountainCar(), model=model, solver=small, episodes=2, horizon=10, evaluation_horizon=10)
+    store = RunStore.create(tmp_path / "run", config)
+    explorer = run(store, lambda *_: None)
+    files = {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")}
+    assert {path.stem for path in files if path.parent.name == "policies"} == {"explore", "reach-goal"}
+    assert load_policy(store.folder / "policies" / "reach-goal.safetensors")(np.zeros(2)).shape == (1,)
+
+    again = run(RunStore.open(store.folder), lambda *_: None, from_episode=1)
+    assert again.episode == explorer.episode == 2
+    assert {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")} == files
 
 
 def on_the_true(world, solver, episodes):

@@ -218,20 +218,21 @@ def list_everything(args: list[str]) -> None:
     print("presets")
     for name, config in PRESETS.items():
         parts = ", ".join(name_in_table(part) for part in (config.world, config.model, config.solver))
-        print(f"  {name:<18} {parts}: {config.episodes} episodes of {config.horizon} steps")
+        steps = f"{config.rollouts} x {config.horizon}" if config.rollouts > 1 else config.horizon
+        print(f"  {name:<19} {parts}: {config.episodes} episodes of {steps} steps")
     print("worlds and their tasks")
     for name, world in WORLDS.items():
-        print(f"  {name:<18} {', '.join(world().tasks) or (world.__doc__ or '').splitlines()[0]}")
-    print(f"  {'FILE.py:FUNCTION':<18} a task of your own for any world: reward(x, u, x_next), written with jax.numpy")
+        print(f"  {name:<19} {', '.join(world().tasks) or (world.__doc__ or '').splitlines()[0]}")
+    print(f"  {'FILE.py:FUNCTION':<19} a task of your own for any world: reward(x, u, x_next), written with jax.numpy")
     print("models")
     for name, model in MODELS.items():
-        print(f"  {name:<18} {(model.__doc__ or '').splitlines()[0]}")
+        print(f"  {name:<19} {(model.__doc__ or '').splitlines()[0]}")
     print("solvers")
     for name, solver in SOLVERS.items():
-        print(f"  {name:<18} {(solver.__doc__ or '').splitlines()[0]}")
+        print(f"  {name:<19} {(solver.__doc__ or '').splitlines()[0]}")
     print("methods")
     for name, method in METHODS.items():
-        print(f"  {name:<18} {method.summary}")
+        print(f"  {name:<19} {method.summary}")
 
 
 def demo(args: list[str]) -> None:

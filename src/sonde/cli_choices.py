@@ -1,6 +1,7 @@
 """From words on the command line to the config that options then change: presets, worlds, kinds of model and solver."""
 
 import re
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from sonde.worlds import WORLDS, GymWorld, OwnSystem
 
 GYM = "gym:"
 _OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
-WHAT_TO_EXPLORE = f"""  a preset   {", ".join(PRESETS)}
+_PRESETS = textwrap.fill(", ".join(PRESETS), 115, break_on_hyphens=False, subsequent_indent=" " * 13)
+WHAT_TO_EXPLORE = f"""  a preset   {_PRESETS}
   a world    {_OTHERS}, with settings for unknown systems
   gym:ENV    any Gymnasium environment with continuous observations and actions: gym:Hopper-v5, gym:my_module:MyEnv-v0,
              or gym:FILE.py:NAME, a class or function of your own that makes one

@@ -6,6 +6,7 @@ u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
 A file holds, for each of S runs, a network with swish between its layers that turns the normalised state into the mean and the
 log-std of the controls; the action is tanh of the mean's first entries:
 
+    action_dim        [1]            du
     shift, scale      [S, dx]        the input is (x - shift) / scale
     weight0, bias0    [S, dx, h], [S, h]
     ...
@@ -53,16 +54,14 @@ def _swish(h: np.ndarray) -> np.ndarray:
 def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
     """The policy of a file; `run` counts the runs (seeds) that advanced in lockstep, from 0."""
     path = Path(path)
-    arrays, facts = _read(path)
-    try:
-        state_dim, action_dim = int(facts["state_dim"]), int(facts["action_dim"])
-    except (KeyError, ValueError):
-        raise SondeError(f"{path} is damaged: its metadata lack state_dim or action_dim; save the policy again") from None
+    arrays = _read(path)
     count = sum(name.startswith("weight") for name in arrays)
-    names = ["shift", "scale", *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
+    names = ["action_dim", "shift", "scale", *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
     if count == 0 or set(arrays) != set(names):
         raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the policy again")
-    runs = arrays["shift"].shape[0] if arrays["shift"].ndim == 2 else 0
+    if arrays["action_dim"].shape != (1,) or arrays["shift"].ndim != 2:
+        raise SondeError(f"{path} is damaged: action_dim must have one entry and shift two axes; save the policy again")
+    (runs, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
     _check(path, arrays, runs, count, state_dim, action_dim)
     if not isinstance(run, int) or not 0 <= run < runs:
         raise SondeError(f"{path} has the policies of {runs} run(s), from 0 to {runs - 1}; there is no run {run!r}")
@@ -70,13 +69,13 @@ def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
     return DeployedPolicy(arrays["shift"][run].astype(np.float64), arrays["scale"][run].astype(np.float64), layers, action_dim)
 
 
-def _read(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             facts = file.metadata() or {}
             if facts.get("format") != FORMAT:
                 raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {facts.get('format')!r}")
-        return safetensors.numpy.load_file(path), facts
+        return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
 

@@ -1,6 +1,7 @@
 """A policy that is a network: a Gaussian over the controls, squashed into [-1, 1] by tanh."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -50,8 +51,9 @@ class ActorPolicy(Policy):
 
     def for_file(self) -> bytes:
         """All layers, with the leading axis of runs."""
-        arrays = {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
+        arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
+        arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
-        facts = {"format": FORMAT, "state_dim": str(arrays["shift"].shape[-1]), "action_dim": str(self.action_dim)}
-        return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata=facts)
+        # a single entry: safetensors writes several in no fixed order, and equal runs shall have equal files
+        return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata={"format": FORMAT})
