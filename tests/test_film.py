@@ -201,7 +201,7 @@ def test_host_world_is_filmed_while_it_runs_until_its_first_episode_ends(tmp_pat
     world, out = Counter(), tmp_path / "count.gif"
     filming = Film(out, world, 2)
     played = evaluate(world, None, "count", ICEM(), 5, episode_keys((0, 1), 0), on_step=filming)
-    np.testing.assert_array_equal(played.rewards, [[1, 2, 3, 0, 0]] * 2)
+    np.testing.assert_array_equal(played.rewards, [[1, 2, 3]] * 2)
     filming.save("count", played)
     frames = imageio.imread(out)
     assert len(frames) == 3

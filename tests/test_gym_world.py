@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from sonde import PRESETS, GaussianProcess, cli
-from sonde.config import RunConfig, from_json, to_json
+from sonde.config import from_json, to_json
 from sonde.errors import SondeError
 from sonde.runs.store import RunStore
-from sonde.tasks import load_from_file
+from sonde.tasks import load_from_file, reward_named
 from sonde.worlds import WORLDS, GymWorld
 from test_cli import call
 
@@ -216,7 +216,7 @@ def test_unusable_environments_are_refused_and_leave_nothing(env, message, folde
     [
         (["--tasks", "{}/toys.py:numpy_reward"], "write it with jax.numpy"),
         (["--tasks", "{}/toys.py:wide_reward"], "must return one real number per transition"),
-        (["--tasks", "{}/toys.py:good_reward", "{}/toys.py:good_reward"], "tasks must have different names"),
+        (["--tasks", "{}/toys.py:good_reward", "{}/toys.py:good_reward"], "tasks need different names"),
         (["--tasks", "{}/nowhere.py:reward"], "there is no file"),
         (["--tasks", "{}/toys.py:missing"], "has no 'missing'"),
         (["--tasks", "upright"], "this world has no task of its own"),
@@ -240,7 +240,7 @@ def test_unusable_options_are_refused_and_leave_nothing(options, message, folder
 
 def test_a_reward_that_numpy_wrote_is_refused_in_words(folder):
     with pytest.raises(SondeError, match=r"numpy_reward is not a reward.*write it with jax.numpy for one transition"):
-        RunConfig(world=GymWorld("Pendulum-v1"), tasks=(f"{folder}/toys.py:numpy_reward",))
+        reward_named(GymWorld("Pendulum-v1"), f"{folder}/toys.py:numpy_reward")
 
 
 @pytest.mark.parametrize(

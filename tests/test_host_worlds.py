@@ -13,6 +13,7 @@ from sonde.models.normaliser import Normaliser
 from sonde.randomness import episode_keys
 from sonde.runs.run import build_explorer, experiment
 from sonde.solvers.base import Planner
+from sonde.tasks import reward_named
 from sonde.worlds import HostWorld, OwnSystem, Simulators, Stepped
 from tiny import TINY
 
@@ -155,3 +156,20 @@ def test_joining_marks_where_rollouts_end():
     whole = part.joined(part).joined(part)
     np.testing.assert_array_equal(whole.over, [[False, True, False, True, False, True]])
     assert not whole.terminated.any() and whole.world_seconds == 3.0
+
+
+def test_a_persons_file_may_import_its_neighbours_and_share_its_name_with_another(tmp_path):
+    for folder, sign in (("a", 1), ("b", -1)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"helper_{folder}.py").write_text(f"SIGN = {sign}\n")
+        text = f"from helper_{folder} import SIGN\n\ndef go(x, u, x_next):\n    return SIGN * x[0]\n"
+        (tmp_path / folder / "rewards.py").write_text(text)
+    x, u = jnp.asarray([2.0, 0.0]), jnp.zeros(1)
+    values = [float(reward_named(Counting(), f"{tmp_path}/{folder}/rewards.py:go")(x, u, x)) for folder in "ab"]
+    assert values == [2.0, -2.0]
+
+
+def test_a_reward_that_fails_without_a_word_is_refused_in_words(tmp_path):
+    (tmp_path / "bare.py").write_text("def bare(x, u, x_next):\n    raise NotImplementedError\n")
+    with pytest.raises(SondeError, match="failed with NotImplementedError"):
+        reward_named(Counting(), f"{tmp_path}/bare.py:bare")
