@@ -155,6 +155,27 @@ def test_measurements_from_which_nothing_can_be_learned_are_not_kept(tmp_path, m
     assert files(tmp_path / "run") == {}
 
 
+def test_on_a_restart_measurements_are_kept_though_nothing_can_be_learned_from_them(tmp_path, monkeypatch):
+    """Then the file may be the only copy of what the robot did."""
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    def fail(*_):
+        raise SondeError("the posterior is not finite")
+
+    with pytest.raises(KeyboardInterrupt), Experiment(tmp_path / "run", CONFIG) as experiment, monkeypatch.context() as patch:
+        patch.setattr(Explorer, "tell", die)
+        experiment.tell(measured(1))
+    saved = files(tmp_path / "run")
+    assert saved
+    with monkeypatch.context() as patch:
+        patch.setattr(Explorer, "tell", fail)
+        with pytest.raises(SondeError, match="move them away to go on without them"), Experiment(tmp_path / "run", CONFIG):
+            pass
+    assert files(tmp_path / "run") == saved
+
+
 def test_another_config_is_refused_by_name(finished):
     other = replace(CONFIG, beta=3.0, model=GaussianProcess(steps=4, rank=8), solver=ICEM())
     message = r"beta is 2.0 there and 3.0 here; model.steps is 3 there and 4 here; solver.horizon is 3 there and 20 here"
