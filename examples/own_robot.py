@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from sonde import ICEM, Experiment, GaussianProcess, OwnSystem, RunConfig, Trajectory
+from sonde import ICEM, Experiment, GaussianProcess, OwnSystem, RunConfig, SondeError, Trajectory
 
 PERIOD = 0.05  # seconds between two actions: the robot does not wait
 LONGEST = 40  # actions in an episode, at most
@@ -96,4 +96,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SondeError as error:
+        raise SystemExit(f"own_robot: {error}") from None

@@ -261,7 +261,7 @@ def test_environments_that_fail_are_named(name, message, folder):
 def test_without_mujoco_the_extra_is_named():
     code = "import sys; sys.modules['mujoco'] = None\nfrom sonde.worlds import GymWorld\nGymWorld('Hopper-v5').state_dim"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "SondeError" in done.stderr and "pip install 'sonde[mujoco]'" in done.stderr
+    assert "SondeError" in done.stderr and "pip install '.[mujoco]'" in done.stderr
 
 
 # The command line

@@ -173,3 +173,9 @@ def test_a_reward_that_fails_without_a_word_is_refused_in_words(tmp_path):
     (tmp_path / "bare.py").write_text("def bare(x, u, x_next):\n    raise NotImplementedError\n")
     with pytest.raises(SondeError, match="failed with NotImplementedError"):
         reward_named(Counting(), f"{tmp_path}/bare.py:bare")
+
+
+def test_a_reward_of_an_entry_that_is_not_there_is_refused(tmp_path):
+    (tmp_path / "far.py").write_text("def far(x, u, x_next):\n    return x_next[7]\n")
+    with pytest.raises(SondeError, match=r"not there .* x has 2 numbers \(step, episode\)"):
+        reward_named(Counting(), f"{tmp_path}/far.py:far")

@@ -224,7 +224,7 @@ def test_mujoco_is_imported_by_opening_a_world_only():
         "except sonde.SondeError as error: print(error)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    assert "pip install 'sonde[mujoco]'" in found.stdout
+    assert "pip install '.[mujoco]'" in found.stdout
 
 
 def by_the_suite(world, task, action, env):

@@ -42,7 +42,7 @@ class ExploreArguments:
 
 def explore(args: list[str]) -> None:
     """`sonde explore SYSTEM ...`."""
-    from sonde.cli_choices import CHOOSE_KINDS, WHAT_TO_EXPLORE, folder_name, starting_point, with_kinds
+    from sonde.cli_choices import CHOOSE_KINDS, WHAT_TO_EXPLORE, folder_name, starting_point, try_world, with_kinds
 
     if not args or args[0].startswith("-"):
         if args and args[0] not in ("-h", "--help"):
@@ -57,7 +57,7 @@ def explore(args: list[str]) -> None:
     from sonde.runs.store import RunStore
 
     config = chosen.config
-    _ = config.world.state_names, config.world.action_names  # a system that cannot be had says so before a folder is made
+    try_world(config.world)
     store = RunStore.create(chosen.out or Path("runs") / f"{folder_name(name)}-{config.method}", config, chosen.overwrite)
     _run(store, Console())
 
@@ -75,7 +75,8 @@ def _run(store, console: Console, from_episode: int | None = None):
         with LiveProgress(store.config, console, done) as progress:
             explorer = run(store, progress, from_episode)
     except KeyboardInterrupt:
-        console.print(f"Stopped. Everything up to the last finished episode is safe: 'sonde resume {store.folder}' goes on.")
+        safe = f"Stopped. Everything up to the last finished episode is safe: 'sonde resume {store.folder}' goes on."
+        console.print(safe, soft_wrap=True)
         raise SystemExit(130) from None
     figures = draw_run(store, explorer)
     console.print(f"Run: {store.folder}", soft_wrap=True)
@@ -103,6 +104,8 @@ def resume(args: list[str]) -> None:
     available = [0, *store.checkpoints()]
     if chosen.from_episode is not None and chosen.from_episode not in available:
         raise SondeError(f"no checkpoint after episode {chosen.from_episode}; there are: {', '.join(map(str, available))}")
+    if chosen.from_episode is None and available[-1] >= store.config.episodes:
+        print(f"All {store.config.episodes} episodes were done before: drawing them again.")
     _run(store, Console(), chosen.from_episode)
 
 

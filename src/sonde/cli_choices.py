@@ -1,9 +1,12 @@
 """From words on the command line to the config that options then change: presets, worlds, kinds of model and solver."""
 
+import difflib
 import re
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from sonde.config import RunConfig
 from sonde.errors import SondeError, one_of
@@ -11,7 +14,7 @@ from sonde.models import MODELS
 from sonde.presets import PRESETS, for_world
 from sonde.solvers import SOLVERS
 from sonde.tasks import is_in_file, with_absolute_path
-from sonde.worlds import WORLDS, GymWorld, OwnSystem
+from sonde.worlds import WORLDS, GymWorld, HostWorld, OwnSystem, World
 
 GYM = "gym:"
 _OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
@@ -35,7 +38,20 @@ def starting_point(name: str) -> RunConfig:
         return for_world(WORLDS[name]())
     if name in WORLDS:
         raise SondeError(f"explore: {name!r} is a system that only you can run: see sonde.Experiment")
-    raise SondeError(f"unknown preset {name!r}; expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
+    close = difflib.get_close_matches(name, [*PRESETS, *WORLDS], 1)
+    meant = f" did you mean {close[0]!r}?" if close else ""
+    raise SondeError(f"unknown preset {name!r};{meant} expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
+
+
+def try_world(world: World) -> None:
+    """Take one step on a system outside of JAX: one that cannot be had or fails says so before a folder is made."""
+    if isinstance(world, HostWorld):
+        copies = world.open(1)
+        try:
+            copies.reset([0])
+            copies.step(np.zeros((1, world.action_dim)))
+        finally:
+            copies.close()
 
 
 def with_kinds(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]]:

@@ -21,7 +21,7 @@ from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
 from sonde.tasks import is_in_file, reward_named, task_label, with_absolute_path
-from sonde.worlds import WORLDS, GymWorld, Pendulum, World
+from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
 
 EXPLORE = "explore"
 """What the policy that explores is called, beside those of the tasks."""
@@ -146,6 +146,13 @@ def name_in_table(part: Any) -> str:
             if type(part) is kind:
                 return name
     raise SondeError(f"{type(part).__name__} is in no table of worlds, models or solvers, so it cannot be saved by name")
+
+
+def world_label(world: World) -> str:
+    """What a figure calls a system: environments and systems of one's own by their own names."""
+    if isinstance(world, GymWorld):
+        return task_label(world.env)
+    return f"system of {', '.join(world.states)}" if isinstance(world, OwnSystem) else name_in_table(world)
 
 
 def to_json(config: RunConfig) -> str:

@@ -41,7 +41,7 @@ def _minari() -> Any:
     try:
         return importlib.import_module("minari")
     except ImportError:
-        raise SondeError("Minari datasets need the package minari: pip install 'sonde[data]'") from None
+        raise SondeError("Minari datasets need the package minari: pip install '.[data]' in Sonde's folder") from None
 
 
 # Reading

@@ -81,9 +81,14 @@ class LiveProgress:
         return f" (about {left / 60:.0f} min left)" if left > 90 else f" (about {left:.0f} s left)"
 
     def _add(self, rows: list[Row]) -> list[str]:
-        def mean(key: str, digits: int) -> str:
+        def mean(key: str, digits: int | None) -> str:
             values = [row[key] for row in rows if row.get(key) is not None]
-            return f"{sum(values) / len(values):.{digits}f}" if values else "-"
+            if not values:
+                return "-"
+            average = sum(values) / len(values)
+            if digits is None:  # returns may be of any size
+                digits = 0 if abs(average) >= 100 else 1 if abs(average) >= 10 else 2
+            return f"{average:.{digits}f}"
 
         cells = [
             str(rows[0]["episode"]),
@@ -93,7 +98,7 @@ class LiveProgress:
             mean("model_rmse", 4),
         ]
         if self.config.evaluate_every:
-            cells += [mean(f"return/{task_label(task)}", 0) for task in self.config.task_names]
+            cells += [mean(f"return/{task_label(task)}", None) for task in self.config.task_names]
         cells += [mean(f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         return cells

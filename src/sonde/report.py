@@ -48,7 +48,7 @@ def evaluation_report(
     columns = dict(returns)
     if oracle:
         columns["score"] = normalised_score(returns["learned"], returns["random"], returns["oracle"])
-    title = f"{label} after {explorer.transitions} transitions, {config.evaluation_horizon} steps"
+    title = f"{label} after {explorer.transitions} transitions, at most {config.evaluation_horizon} steps"
     table = Table("seed", *columns, title=title)
 
     def cells(name: str, value: float) -> str:

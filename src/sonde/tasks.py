@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from sonde.errors import SondeError, first_line, one_of
 from sonde.objectives import RewardFunction
@@ -80,10 +81,22 @@ def check_reward(world: World, reward: RewardFunction, name: str) -> RewardFunct
     except Exception as error:
         raise SondeError(
             f"{name} is not a reward: called as reward(x, u, x_next) with x [{world.state_dim}] and u [{world.action_dim}] it "
-            f"failed with {type(error).__name__}: {first_line(error)}; write it with jax.numpy for one transition"
+            f"failed with {type(error).__name__}: {first_line(error)}; write it with jax.numpy for one transition, and with "
+            "jnp.where in place of if"
         ) from error
     if not hasattr(result, "shape") or result.shape != () or not jnp.issubdtype(result.dtype, jnp.floating):
-        raise SondeError(f"{name} must return one real number per transition, got {result}")
+        found = f"shape {list(result.shape)} of {result.dtype}" if hasattr(result, "shape") else repr(result)
+        raise SondeError(f"{name} must return one real number per transition, got {found}")
+    numbers: list[Any] = [np.zeros(n) for n in (world.state_dim, world.action_dim, world.state_dim)]
+    try:
+        reward(*numbers)
+    except IndexError as error:  # JAX would take the last entry without a word
+        raise SondeError(
+            f"{name} asks for an entry that is not there ({error}): x has {world.state_dim} numbers "
+            f"({', '.join(world.state_names)}), u has {world.action_dim}"
+        ) from None
+    except Exception:  # jax.numpy may want its own arrays, which it gets
+        return reward
     return reward
 
 

@@ -159,7 +159,8 @@ def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:
     if differing:
         raise SondeError(
             f"{folder} was begun with another config: {'; '.join(differing)}; "
-            "give the same config to go on, or another folder to begin anew"
+            "give the same config to go on, or another folder to begin anew "
+            "('sonde export' and data=FILE take the measurements there)"
         )
 
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from sonde.config import RunConfig, name_in_table
+from sonde.config import RunConfig, world_label
 from sonde.errors import SondeError
 from sonde.explorer import Explorer
 from sonde.runs.calibration_figure import calibration_figure
@@ -138,7 +138,7 @@ def panels_of(groups: Sequence[Group]) -> list[Panel]:
 def draw_curves(stores: list[RunStore], out: Path) -> None:
     """Runs side by side: one panel per metric, one line per group of stores, a band of two standard errors over its seeds."""
     _format(out)  # refuse before any work
-    worlds = sorted({name_in_table(store.config.world) for store in stores})
+    worlds = sorted({world_label(store.config.world) for store in stores})
     if len(worlds) != 1:
         raise SondeError(f"a figure of curves shows one or more runs on one world, got {', '.join(worlds) or 'no run'}")
     groups = grouped(stores)

@@ -33,7 +33,7 @@ def check_film(out: Path) -> None:
     if suffix not in WRITERS:
         raise SondeError(f"a film cannot be written to {out.name!r}: end its name in one of {', '.join(WRITERS)}")
     if suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise SondeError(f"{out.name} needs imageio-ffmpeg: pip install 'sonde[render]', or name a .gif instead")
+        raise SondeError(f"{out.name} needs imageio-ffmpeg: pip install '.[render]' in Sonde's folder, or name a .gif instead")
     if out.is_dir():
         raise SondeError(f"{out} is a folder: name a file for the film")
     above = next(parent for parent in out.absolute().parents if parent.exists())

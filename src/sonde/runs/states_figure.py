@@ -78,7 +78,8 @@ def states_figure(explorer: Explorer, plane: Plane) -> Figure:
     which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.runs} runs" if explorer.runs > 1 else "")
     what = "Visited states over the model's remaining uncertainty"
     if field is None:
-        what = f"Visited states, projected from {explorer.state_dim} dimensions to two"
+        projected = f", projected from {explorer.state_dim} dimensions to two" if explorer.state_dim > 2 else ""
+        what = f"Visited states{projected}"
         ax.grid(color="0.9")
     ax.set_title(f"{what}\n{which}, after episode {episodes}")
     return figure

@@ -64,7 +64,8 @@ def make(env: str, options: str, pictures: bool = False) -> gymnasium.Env:
     except SondeError:
         raise
     except gymnasium.error.DependencyNotInstalled as error:
-        raise SondeError(f"{env} needs more than is installed ({error}); for MuJoCo: pip install 'sonde[mujoco]'") from None
+        hint = "for MuJoCo: pip install '.[mujoco]' in Sonde's folder"
+        raise SondeError(f"{env} needs more than is installed ({error}); {hint}") from None
     except (gymnasium.error.Error, ImportError) as error:
         hint = "name an id such as Pendulum-v1 or my_module:MyEnv-v0, or a class of your own as FILE.py:NAME"
         raise SondeError(f"there is no environment {env!r} to be had ({first_line(error)}); {hint}") from None

@@ -16,7 +16,8 @@ def _imported(module: str) -> Any:
             warnings.simplefilter("ignore")  # on import they look for a screen
             return importlib.import_module(module)
     except ImportError as error:
-        raise SondeError(f"this world needs MuJoCo and the control suite ({error}): pip install 'sonde[mujoco]'") from None
+        hint = "pip install '.[mujoco]' in Sonde's folder"
+        raise SondeError(f"this world needs MuJoCo and the control suite ({error}): {hint}") from None
 
 
 @functools.cache
