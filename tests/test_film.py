@@ -145,7 +145,7 @@ def test_what_the_encoder_complains_of_is_said(tmp_path):
 
 def test_mp4_without_its_extra_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SondeError, match=r"pip install 'sonde\[render\]'"):
+    with pytest.raises(SondeError, match=r"pip install '\.\[render\]'"):
         check_film(tmp_path / "film.mp4")
     check_film(tmp_path / "film.gif")
 

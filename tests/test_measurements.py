@@ -525,7 +525,7 @@ def test_trouble_with_a_minari_dataset_is_named(datasets, finished, monkeypatch)
     with pytest.raises(SondeError, match="minari:mine-v0 cannot be read: "):
         read_measurements("minari:mine-v0", Pendulum())
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(SondeError, match=r"pip install 'sonde\[data\]'"):
+    with pytest.raises(SondeError, match=r"pip install '\.\[data\]'"):
         read_measurements("minari:mine-v0", Pendulum())
 
 
