@@ -368,15 +368,20 @@ def test_noise_has_all_colours_and_amplitudes():
     assert size[0] < 0.25 and size[4] > 0.8
 
 
+def opengl_works() -> bool:
+    code = "from mujoco.egl import GLContext; context = GLContext(8, 8); context.make_current(); context.free()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
 @by_name
 def test_pictures(world):
     copies = world.open(2)
     copies.reset([0, 1])
-    try:
-        before = copies.picture()
-    except SondeError as error:
-        assert "libegl1" in str(error)
-        pytest.skip(str(error))
+    if not opengl_works():  # asked of MuJoCo itself, so that a fault of ours is not skipped
+        with pytest.raises(SondeError, match="libegl1"):
+            copies.picture()
+        pytest.skip("this machine has no OpenGL without a screen; the refusal was tested instead")
+    before = copies.picture()
     assert before.shape == (480, 480, 3) and before.dtype == np.uint8
     assert before.std() > 5, "it shows something"
     for _ in range(10):

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from sonde.errors import SondeError
 from sonde.objectives import RewardFunction
 from sonde.precision import double_precision
 
@@ -116,7 +117,7 @@ class JaxWorld(World):
 
     def picture(self, x: np.ndarray) -> np.ndarray:
         """The state as an image, uint8 [height, width, 3]."""
-        raise NotImplementedError(f"{type(self).__name__} has no picture: write its picture(x)")
+        raise SondeError(f"{type(self).__name__} has no picture: write its picture(x)")
 
 
 class Stepped(NamedTuple):
@@ -146,7 +147,7 @@ class Simulators(abc.ABC):
 
     def picture(self) -> np.ndarray:
         """The first copy as an image, uint8 [height, width, 3]."""
-        raise NotImplementedError(f"{type(self).__name__} has no picture: write its picture()")
+        raise SondeError(f"{type(self).__name__} has no picture: write its picture()")
 
     def close(self) -> None:
         """Let go of processes and windows."""
