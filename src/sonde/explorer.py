@@ -26,6 +26,7 @@ from sonde.objectives import RewardFunction
 from sonde.policies import Controller, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import episode_keys, for_purpose
+from sonde.realtime import seconds_per_action
 from sonde.solvers.base import ControlProblem, Solver
 from sonde.solvers.solve import solve
 
@@ -134,8 +135,12 @@ class Explorer:
         return episode_keys(self.seeds, self.episode)
 
     @double_precision
-    def ask(self, budget: float | None = None) -> Controller:
-        """The policy for the next experiment; with a `budget`, it takes at most so many seconds per action."""
+    def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
+        """The policy for the next experiment; with a `budget`, it takes at most so many seconds per action.
+
+        With a `rate` in Hz it takes at most nine tenths of each period, and leaves the rest to the caller.
+        """
+        budget = seconds_per_action(budget, rate)
         if self.method.imagination is None:
             policy = RandomPolicy(self.action_dim)
         else:

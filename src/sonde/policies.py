@@ -2,10 +2,12 @@
 
 A `Policy` is pure: its state is handed from step to step, so that a whole episode compiles. `Controller` is the same thing as
 an object that remembers its state and speaks numpy, for people who step a system themselves. A real system does not wait: a
-controller with a `budget` cuts an `Interruptible` policy's thinking short, so that the action is there in time.
+controller with a `budget` cuts an `Interruptible` policy's thinking short, so that the action is there in time, and answers
+from the last plan where that fails (`sonde.realtime`).
 """
 
 import abc
+import functools
 import time
 from collections import deque
 from collections.abc import Callable
@@ -21,6 +23,7 @@ from sonde.errors import SondeError, positive
 from sonde.lockstep import lockstep
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
+from sonde.realtime import Punctual, Thought, Timing
 
 
 class Policy(eqx.Module):
@@ -57,10 +60,11 @@ class Interruptible(Policy):
         """The thoughts after one more turn, counted from 0; `last`: none will follow."""
 
     @abc.abstractmethod
-    def finish(
-        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
-        """What `act` returns."""
+    def finish(self, thoughts: Any) -> tuple[Float[Array, "H du"], Any]:
+        """The actions for this step and those to come, and the next state of the policy.
+
+        Without a turn since `begin`, they are the last step's plan, shifted (nothing, at the beginning of an episode).
+        """
 
 
 class RandomPolicy(Policy):
@@ -93,32 +97,47 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
 
 
 @eqx.filter_jit
-def _begin(policy: Interruptible, state: Any):
-    return lockstep(lambda p, s: p.begin(s))(policy, state)
+def _begin_anew(policy: Policy, state: Any, which: Array):
+    """The policy's state, from the beginning where `which` [S] is true."""
+    fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
+    return _where(which, fresh, state)
 
 
-@eqx.filter_jit
+def _where(which: Array | np.ndarray, new: Any, old: Any) -> Any:
+    """Of two states of S runs, the new one where `which` [S] is true."""
+    choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    return jax.tree.map(choose, new, old)
+
+
+# These run several times per action, against the clock. Plain `jit` calls them in half the time of `filter_jit`: all that is
+# an array in a policy is a leaf, and all else is static.
+
+
+@jax.jit
+def _ready(policy: Interruptible, keys: Array):
+    """The thoughts before the first turn of an episode."""
+    return lockstep(lambda p, _: p.begin(p.start()))(policy, keys)
+
+
+@functools.partial(jax.jit, static_argnames="size")
 def _improve(policy: Interruptible, thoughts: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
+    """One more turn."""
+
     def one(policy, thoughts, x, key):
         return policy.improve(thoughts, x, jax.random.fold_in(key, step), turn, last, size)
 
     return lockstep(one)(policy, thoughts, x, keys)
 
 
-@eqx.filter_jit
-def _finish(policy: Interruptible, thoughts: Any, x: Array, keys: Array, step: Array):
-    def one(policy, thoughts, x, key):
-        return policy.finish(thoughts, x, jax.random.fold_in(key, step))
+@jax.jit
+def _finish(policy: Interruptible, thoughts: Any):
+    """The plan, and the thoughts before the first turn of the next step."""
 
-    return lockstep(one)(policy, thoughts, x, keys)
+    def one(policy, thoughts):
+        plan, state = policy.finish(thoughts)
+        return plan, policy.begin(state)
 
-
-@eqx.filter_jit
-def _begin_anew(policy: Policy, state: Any, which: Array):
-    """The policy's state, from the beginning where `which` [S] is true."""
-    fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
-    choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-    return jax.tree.map(choose, fresh, state)
+    return lockstep(one)(policy, thoughts)
 
 
 class _Pace:
@@ -141,20 +160,25 @@ class _Pace:
 class _Thinker:
     """An interruptible policy against the clock, for S runs in lockstep."""
 
+    initial: Thought
+    """What there is before any thinking, at the beginning of an episode."""
+
     def __init__(self, policy: Interruptible, keys: Array, state_dim: int):
         self._policy, self._keys, self._turns = policy, keys, policy.turns()
+        thoughts = _ready(policy, keys)
+        self.initial = Thought(np.asarray(_finish(policy, thoughts)[0]), 0, thoughts, 0, 0)
         # compile all that a call runs, and learn how long it takes; which state it is shown does not matter
-        state, x, step = _start(policy, len(keys)), jnp.zeros((len(keys), state_dim)), jnp.asarray(0)
+        x = np.zeros((len(keys), state_dim))
         for _ in range(3):  # the first rounds compile (a first step, and one that follows another): their times mean nothing
             self._turn_pace, self._finish_pace = _Pace(), _Pace()
-            thoughts = _begin(policy, state)
             for size in dict.fromkeys(self._turns):
-                thoughts = self._improve(thoughts, x, step, 0, False, size)
-            _, state, _ = self._finish(thoughts, x, step)
+                thoughts = self._improve(thoughts, x, 0, 0, False, size)
+            _, thoughts = self._finish(thoughts)
 
-    def act(self, state: Any, x: Array, step: Array, deadline: float) -> tuple[Any, int]:
-        """Think until a turn as slow as the slowest of late would not fit, at least once; what `act` returns, and the turns."""
-        thoughts, done, last = _begin(self._policy, state), 0, False
+    @double_precision  # a scope is a thread's own, and this runs in one of its own
+    def think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
+        """Think until a turn as slow as the slowest of late would not fit, but one turn at least."""
+        thoughts, done, last = self._caught_up(thought, step), 0, False
         while not last:
             left = deadline - time.perf_counter() - self._finish_pace.slowest
             if done > 0 and left < self._turn_pace.slowest:
@@ -162,14 +186,29 @@ class _Thinker:
             last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
             thoughts = self._improve(thoughts, x, step, done, last, self._turns[done])
             done += 1
-        return self._finish(thoughts, x, step), done
+        plan, thoughts = self._finish(thoughts)
+        return Thought(np.asarray(plan), step, thoughts, step + 1, done)
 
-    def _improve(self, thoughts: Any, x: Array, step: Array, turn: int, last: bool, size: int) -> Any:
-        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, jnp.asarray(turn), jnp.asarray(last), size)
+    def begin_anew(self, thought: Thought, which: np.ndarray, step: int) -> Thought:
+        """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
+        passed = np.arange(thought.plan.shape[1]) + step - thought.first
+        plan = thought.plan[:, np.minimum(passed, thought.plan.shape[1] - 1)]
+        plan = np.where(which[:, None, None], self.initial.plan, plan)
+        return Thought(plan, step, _where(which, self.initial.state, self._caught_up(thought, step)), step, 0)
+
+    def _caught_up(self, thought: Thought, step: int) -> Any:
+        """The thoughts, ready for `step`: what was planned moves on by one for each step that passed without a thought."""
+        thoughts = thought.state
+        for _ in range(step - thought.ready):
+            _, thoughts = _finish(self._policy, thoughts)
+        return thoughts
+
+    def _improve(self, thoughts: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
+        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, turn, last, size=size)
         return self._turn_pace.timed(work)
 
-    def _finish(self, thoughts: Any, x: Array, step: Array) -> Any:
-        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts, x, self._keys, step))
+    def _finish(self, thoughts: Any) -> Any:
+        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts))
 
 
 class Controller:
@@ -178,10 +217,10 @@ class Controller:
     With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du].
     """
 
-    late: int
-    """Calls of this episode that took longer than the budget."""
+    timing: Timing
+    """How long the calls of this episode took, and how many were late."""
     iterations: int
-    """Turns of thinking that the last call had time for; 0 if the policy does not think in turns or has no budget."""
+    """Turns of thinking that the last call had time for; 0 if it was late, does not think in turns or has no budget."""
 
     @double_precision
     def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int, budget: float | None = None):
@@ -196,6 +235,7 @@ class Controller:
             positive("policy", budget=budget)
             if isinstance(policy, Interruptible):
                 self._thinker = _Thinker(policy, self._plan_keys, state_dim)
+                self._punctual = Punctual(self._thinker.think, self._thinker.initial)
             else:
                 x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs)
                 jax.block_until_ready(_act(policy, state, x, self._plan_keys, jnp.asarray(0)))
@@ -206,15 +246,24 @@ class Controller:
         """How many runs are in lockstep."""
         return self.keys.shape[0]
 
+    @property
+    def late(self) -> int:
+        """Calls of this episode that had no new plan, or no answer at all, within the budget."""
+        return self.timing.late
+
     def reset(self) -> None:
         """Begin the episode anew."""
         self._step, self._state = 0, None
-        self.late, self.iterations = 0, 0
+        self.timing, self.iterations = Timing(), 0
+        if self._thinker is not None:
+            self._punctual.restart(self._thinker.initial)
 
     @double_precision
     def begin_anew(self, which: np.ndarray) -> None:
         """The system began a new episode in the runs where `which` [S] is true."""
-        if self._state is not None:
+        if self._thinker is not None:
+            self._punctual.restart(self._thinker.begin_anew(self._punctual.settle(), which, self._step))
+        elif self._state is not None:
             self._state = _begin_anew(self.policy, self._state, jnp.asarray(which))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -224,25 +273,32 @@ class Controller:
         actions, _ = self.act(x[None] if single else x)
         return actions[0] if single else actions
 
-    @double_precision
     def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The actions [S, du], and the information per step [S] that the policy expects (NaN if it does not plan)."""
+        """The actions [S, du], and the information per step [S] that the policy expects.
+
+        That is NaN if it does not plan, and with a budget, which has no time for it.
+        """
         began = time.perf_counter()
         if states.shape != (self.runs, self.state_dim):
             raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
+        if self._thinker is None or self.budget is None:
+            (actions, planned), new = self._act_at_leisure(states), True
+        else:
+            actions, new = self._punctual(states, self._step, began + self.budget)
+            planned, self.iterations = np.full(self.runs, np.nan), self._punctual.thought.turns if new else 0
+        self._step += 1
+        if not np.isfinite(actions).all():
+            raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")
+        took = time.perf_counter() - began
+        self.timing.add(took, late=not new or (self.budget is not None and took > self.budget))
+        return actions, planned
+
+    @double_precision
+    def _act_at_leisure(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._step == 0:
             self._state = _start(self.policy, self.runs)
-        step, x = jnp.asarray(self._step), jnp.asarray(states)
-        if self.budget is not None and self._thinker is not None:
-            (actions, self._state, planned), self.iterations = self._thinker.act(self._state, x, step, began + self.budget)
-        else:
-            actions, self._state, planned = _act(self.policy, self._state, x, self._plan_keys, step)
-        self._step += 1
-        result = np.asarray(actions), np.asarray(planned)
-        if not np.isfinite(result[0]).all():
-            raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")
-        if self.budget is not None and time.perf_counter() - began > self.budget:
-            self.late += 1
-        return result
+        arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step)
+        actions, self._state, planned = _act(self.policy, self._state, *arguments)
+        return np.asarray(actions), np.asarray(planned)

@@ -2,7 +2,7 @@
 
 with Experiment("runs/arm", config) as experiment:      # begins, or goes on where the folder stands
     while not experiment.finished:
-        policy = experiment.ask(budget=0.04)             # at most 40 ms per action
+        policy = experiment.ask(rate=20)                 # an action in time, 20 times per second
         trajectory = my_episode(policy)                  # your part: numpy in, numpy out
         experiment.tell(trajectory)                      # learn and save; all is on disk when this returns
 
@@ -25,6 +25,7 @@ from sonde.objectives import RewardFunction
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
+from sonde.realtime import seconds_per_action
 from sonde.runs.run import Phases, learn, restore_explorer
 from sonde.runs.store import RunStore
 from sonde.tasks import check_reward, reward_named, task_label
@@ -93,14 +94,15 @@ class Experiment:
         """Whether all episodes were told."""
         return self.episode >= self.config.episodes
 
-    def ask(self, budget: float | None = None) -> Controller:
+    def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
         """The policy for the next episode; with a `budget`, it takes at most so many seconds per action.
 
-        Until the episode is told, asking again gives the same policy.
+        With a `rate` in Hz it takes at most nine tenths of each period, and leaves the rest to the caller. Until the episode
+        is told, asking again gives the same policy.
         """
         self._refuse_more()
         began = time.perf_counter()
-        controller = self.explorer.ask(budget)
+        controller = self.explorer.ask(budget, rate)
         self._policies, self._asking = {EXPLORE: controller.policy}, time.perf_counter() - began
         return controller
 
@@ -132,12 +134,14 @@ class Experiment:
         return rows
 
     @double_precision
-    def solve(self, task: str | RewardFunction, budget: float | None = None) -> Controller:
+    def solve(self, task: str | RewardFunction, budget: float | None = None, rate: float | int | None = None) -> Controller:
         """A policy for a task, with what has been learned so far: reward(x, u, x_next), or its name as FILE.py:NAME.
 
-        A policy that needs no planner (solver sac) is saved in the folder too, for `sonde.deploy`.
+        `budget` and `rate` are those of `ask`. A policy that needs no planner (solver sac) is saved in the folder too, for
+        `sonde.deploy`.
         """
         store, explorer = self._parts()
+        budget = seconds_per_action(budget, rate)
         if isinstance(task, str):
             name, reward = task_label(task), reward_named(self.config.world, task)
         else:

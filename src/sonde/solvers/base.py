@@ -171,10 +171,7 @@ class PlanningPolicy(Interruptible):
         """The first action of the best plan."""
         plan_key, imagine_key = jax.random.split(key)
         plan, state = self.planner.plan(self.problem, state, x, plan_key)
-        return self._act_on(plan, state, x, imagine_key)
-
-    def _act_on(self, plan: Array, state: Any, x: Array, key: Array) -> tuple[Array, Any, Array]:
-        imagined = self.problem.imagine(x, plan, key)
+        imagined = self.problem.imagine(x, plan, imagine_key)
         return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
 
     @property
@@ -199,14 +196,17 @@ class PlanningPolicy(Interruptible):
         plan_key, _ = jax.random.split(key)
         return self._anytime.improve(self.problem, thoughts, x, plan_key, turn, last, size)
 
-    def finish(
-        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
-        """The first action of the best plan found so far."""
-        _, imagine_key = jax.random.split(key)
-        return self._act_on(*self._anytime.finish(thoughts), x, imagine_key)
+    def finish(self, thoughts: Any) -> tuple[Float[Array, "H du"], Any]:
+        """The actions of the best plan found so far; what it would tell is not imagined, since that takes time."""
+        plan, state = self._anytime.finish(thoughts)
+        return planned_actions(self.problem, plan), state
+
+
+def planned_actions(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, "H du"]:
+    """What the plan does, now and later."""
+    return jnp.clip(plan[:, : problem.action_dim], -1.0, 1.0)
 
 
 def first_action(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, " du"]:
     """What the plan does now."""
-    return jnp.clip(plan[0, : problem.action_dim], -1.0, 1.0)
+    return planned_actions(problem, plan)[0]

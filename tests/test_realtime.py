@@ -1,0 +1,320 @@
+"""Answers by the deadline. Slowness is made by locks, not by the clock: where something must be late it waits to be let go."""
+
+import concurrent.futures
+import threading
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, Float
+
+from control_problems import Linear, problem_of
+from sonde import ICEM, Controller, SondeError, realtime
+from sonde.objectives import TaskReward
+from sonde.policies import Interruptible
+from sonde.realtime import Punctual, Thought, Timing, seconds_per_action
+from sonde.solvers.base import PlanningPolicy
+
+FAR = 1e9  # a deadline that nothing misses
+SOON = 0.05  # seconds until a deadline that is missed
+
+
+def plan_of(step: int) -> np.ndarray:
+    """Two runs, three steps ahead; every number tells where it comes from."""
+    return np.array([[[100.0 * step + 10 * ahead + run] for ahead in range(3)] for run in range(2)])
+
+
+INITIAL = Thought(plan_of(-1), 0, "nothing", 0, 0)
+
+
+class Mind:
+    """Thinks at once, except about the steps in `locks`: until those are released."""
+
+    def __init__(self, *slow_steps: int):
+        self.locks = {step: threading.Event() for step in slow_steps}
+        self.thoughts: list[tuple[int, int]] = []  # which step, on what was ready for which
+
+    def think(self, thought: Thought, states: np.ndarray, step: int, deadline: float) -> Thought:
+        self.thoughts.append((step, thought.ready))
+        if step in self.locks:
+            assert self.locks[step].wait(60)
+        if np.isnan(states).any():
+            raise SondeError("no such state")
+        return Thought(plan_of(step), step, f"after {step}", step + 1, 4)
+
+
+def ask(punctual: Punctual, step: int, seconds: float) -> tuple[np.ndarray, bool]:
+    return punctual(np.zeros((2, 1)), step, time.perf_counter() + seconds)
+
+
+def test_in_time_the_answer_is_the_new_plans_first_action():
+    mind = Mind()
+    punctual = Punctual(mind.think, INITIAL)
+    for step in range(3):
+        actions, new = ask(punctual, step, FAR)
+        assert new and np.array_equal(actions, plan_of(step)[:, 0])
+    assert mind.thoughts == [(0, 0), (1, 1), (2, 2)] and punctual.thought.turns == 4
+
+
+def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
+    mind = Mind(1)
+    punctual = Punctual(mind.think, INITIAL)
+    ask(punctual, 0, FAR)
+    began = time.perf_counter()
+    actions, new = ask(punctual, 1, SOON)
+    took = time.perf_counter() - began
+    assert not new and np.array_equal(actions, plan_of(0)[:, 1])
+    assert SOON <= took < 30, "it waits until the deadline, and not for the lock"
+    mind.locks[1].set()
+    actions, new = ask(punctual, 2, FAR)
+    assert new and np.array_equal(actions, plan_of(2)[:, 0])
+    assert mind.thoughts == [(0, 0), (1, 1), (2, 2)], "what was thought too late is gone on from"
+
+
+def test_a_plan_that_was_late_is_the_one_to_fall_back_on():
+    mind = Mind(1, 2)
+    punctual = Punctual(mind.think, INITIAL)
+    ask(punctual, 0, FAR)
+    ask(punctual, 1, SOON)
+    mind.locks[1].set()
+    assert punctual.settle().first == 1
+    actions, new = ask(punctual, 2, SOON)
+    assert not new and np.array_equal(actions, plan_of(1)[:, 1])
+    mind.locks[2].set()
+
+
+def test_steps_that_pass_while_it_thinks_are_not_thought_about():
+    mind = Mind(1)
+    punctual = Punctual(mind.think, INITIAL)
+    ask(punctual, 0, FAR)
+    answers = [ask(punctual, step, SOON)[0] for step in (1, 2, 3)]
+    for answer, ahead in zip(answers, (1, 2, 2), strict=True):  # a plan that has come to its end goes on with its last action
+        assert np.array_equal(answer, plan_of(0)[:, ahead])
+    mind.locks[1].set()
+    actions, new = ask(punctual, 4, FAR)
+    assert new and np.array_equal(actions, plan_of(4)[:, 0])
+    assert mind.thoughts == [(0, 0), (1, 1), (4, 2)], "thinking is told that two steps passed"
+
+
+def test_a_first_step_that_is_late_does_what_there_is_before_any_thinking():
+    mind = Mind(0)
+    punctual = Punctual(mind.think, INITIAL)
+    actions, new = ask(punctual, 0, SOON)
+    assert not new and np.array_equal(actions, plan_of(-1)[:, 0])
+    mind.locks[0].set()
+
+
+def test_a_restart_forgets_what_is_under_way():
+    mind = Mind(0)
+    punctual = Punctual(mind.think, INITIAL)
+    ask(punctual, 0, SOON)
+    threading.Timer(SOON, mind.locks[0].set).start()
+    punctual.restart(INITIAL)
+    assert mind.locks[0].is_set() and punctual.settle() is INITIAL
+    ask(punctual, 0, FAR)
+    assert mind.thoughts == [(0, 0), (0, 0)]
+
+
+def test_what_fails_in_the_thread_fails_here_and_the_next_call_works():
+    punctual = Punctual(Mind().think, INITIAL)
+    with pytest.raises(SondeError, match="no such state"):
+        punctual(np.full((2, 1), np.nan), 0, time.perf_counter() + FAR)
+    assert ask(punctual, 0, FAR)[1]
+
+
+def test_a_budget_or_a_rate():
+    assert seconds_per_action(None, None) is None and seconds_per_action(0.3, None) == 0.3
+    assert seconds_per_action(None, 50) == pytest.approx(0.018)
+    with pytest.raises(SondeError, match=r"budget \(seconds\) or a rate \(Hz\), got both, 0.02 and 50"):
+        seconds_per_action(0.02, 50)
+    for rate in (0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(SondeError, match="rate must be above 0"):
+            seconds_per_action(None, rate)
+
+
+def test_timing_counts(monkeypatch):
+    timing = Timing()
+    assert np.isnan(timing.quantile(0.5))
+    for milliseconds in range(1, 102):
+        timing.add(milliseconds / 1e3, late=milliseconds > 99)
+    assert (timing.calls, timing.late, timing.worst) == (101, 2, 0.101)
+    assert timing.quantile(0.5) == pytest.approx(0.051) and timing.quantile(0.99) == pytest.approx(0.1)
+    assert str(timing) == "101 actions, 2 late; median 51.0 ms, p99 100.0 ms, worst 101.0 ms"
+    monkeypatch.setattr(realtime, "REMEMBERED", 2)
+    short = Timing()
+    for seconds in (9.0, 1.0, 2.0):
+        short.add(seconds, late=False)
+    assert (short.calls, short.worst, short.quantile(1.0)) == (3, 9.0, 2.0)
+
+
+# a controller with a planner behind it
+
+SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)
+STATES = np.linspace(-1.0, 1.0, 12).reshape(6, 1, 2)
+
+
+def goal(x, u, x_next):
+    return -((x_next[0] - 0.7) ** 2) - 0.1 * u[0] ** 2
+
+
+def policy_for(runs: int) -> PlanningPolicy:
+    with jax.enable_x64(True):
+        a = jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) + 0.01 * jnp.arange(runs)[:, None, None]
+        b = jnp.broadcast_to(jnp.asarray([[0.0], [0.5]]), (runs, 2, 1))
+        return PlanningPolicy(problem_of(Linear(a, b, jnp.zeros(runs), jnp.zeros(runs)), TaskReward(goal)), SOLVER)
+
+
+def controller(runs: int = 1, budget: float | None = FAR) -> Controller:
+    return Controller(policy_for(runs), jax.random.split(jax.random.key(3), runs), 2, budget)
+
+
+def scripted(monkeypatch, *answers: bool) -> None:
+    """All thinking ends before anyone looks; whether it was in time is read from a script."""
+    script = list(answers)
+
+    def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
+        concurrent.futures.wait([work])
+        return script.pop(0)
+
+    monkeypatch.setattr(realtime, "done_by", done_by)
+
+
+class ByHand:
+    """The planner of a single run, step by step and without any clock: what a controller's thoughts are compared with."""
+
+    def __init__(self, timed: Controller):
+        with jax.enable_x64(True):
+            self.policy = jax.tree.map(lambda leaf: leaf[0], timed.policy)
+            self.key, self.state = timed._plan_keys[0], self.policy.start()
+            self.improve = jax.jit(lambda *arguments: self.policy.improve(*arguments, SOLVER.samples))
+
+    def step(self, number: int, think: bool = True) -> np.ndarray:
+        """The plan [H, du] of this step; without thinking, what is left of the last one."""
+        with jax.enable_x64(True), jax.default_matmul_precision("highest"):
+            thoughts, key = self.policy.begin(self.state), jax.random.fold_in(self.key, number)
+            for turn in range(SOLVER.iterations if think else 0):
+                last = jnp.asarray(turn == SOLVER.iterations - 1)
+                x = jnp.asarray(STATES[number, 0])
+                thoughts = self.improve(thoughts, x, key, jnp.asarray(turn), last)
+            plan, self.state = self.policy.finish(thoughts)
+            return np.asarray(plan)
+
+
+def test_after_a_miss_the_planner_goes_on_from_what_it_thought_too_late(monkeypatch):
+    scripted(monkeypatch, True, False, True, True)  # step 0; step 1 is late; step 2 finds it done, and is in time itself
+    timed = controller()
+    hand = ByHand(timed)
+    plans = [hand.step(number) for number in range(3)]
+    answers, iterations = [], []
+    for x in STATES[:3]:
+        answers.append(timed(x)[0])
+        iterations.append(timed.iterations)
+    np.testing.assert_allclose(answers, [plans[0][0], plans[0][1], plans[2][0]], atol=1e-12)
+    assert iterations == [3, 0, 3] and timed.late == 1 and timed.timing.calls == 3
+
+
+def test_what_is_planned_moves_on_with_steps_that_nobody_thought_about(monkeypatch):
+    # step 1 is late and still under way at steps 2 and 3
+    scripted(monkeypatch, True, False, False, False, True, True)
+    timed = controller()
+    hand = ByHand(timed)
+    plans = [hand.step(number, think=number not in (2, 3)) for number in range(5)]
+    answers = [timed(x)[0] for x in STATES[:5]]
+    np.testing.assert_allclose(answers, [plans[0][0], plans[0][1], plans[0][2], plans[0][3], plans[4][0]], atol=1e-12)
+    assert timed.late == 3
+
+
+def test_an_episode_begins_anew_after_a_miss(monkeypatch):
+    scripted(monkeypatch, True, False, *[True] * 6)
+    timed = controller()
+    timed(STATES[0])
+    timed(STATES[1])
+    assert timed.late == 1
+    timed.reset()
+    assert (timed.late, timed.iterations, timed.timing.calls) == (0, 0, 0)
+    again = [timed(x) for x in STATES]
+    free = controller(budget=None)
+    np.testing.assert_allclose(again, [free(x) for x in STATES], atol=1e-12)
+
+
+def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
+    free, timed = controller(runs=2, budget=None), controller(runs=2)
+    states = np.concatenate([STATES, -STATES], axis=1)
+    for number, x in enumerate(states):
+        np.testing.assert_allclose(timed(x), free(x), atol=1e-12)
+        if number in (1, 3):
+            for each in (free, timed):
+                each.begin_anew(np.array([number == 1, number == 3]))
+
+
+def test_a_run_that_begins_anew_has_no_last_plan(monkeypatch):
+    scripted(monkeypatch, True, False, False)
+    timed = controller(runs=2)
+    x = np.concatenate([STATES[0], -STATES[0]])
+    timed(x)
+    plan = timed._punctual.thought.plan
+    timed.begin_anew(np.array([False, True]))
+    np.testing.assert_array_equal(timed(x), [plan[0, 1], [0.0]])
+    np.testing.assert_array_equal(timed(x), [plan[0, 2], [0.0]])
+
+
+def test_before_any_thinking_it_does_nothing(monkeypatch):
+    scripted(monkeypatch, False)
+    timed = controller()
+    assert timed(STATES[0]) == 0 and (timed.late, timed.iterations) == (1, 0)
+
+
+def test_a_thread_ends_with_its_controller():
+    before = set(threading.enumerate())
+    timed = controller()
+    timed(STATES[0])
+    (thread,) = set(threading.enumerate()) - before
+    del timed
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+class Waiting(Interruptible):
+    """Plans to count on from 0.1, in compiled code that waits outside of JAX until it is let go."""
+
+    count: Float[Array, ""]
+
+    def start(self):
+        return self.count
+
+    def act(self, state, x, key):
+        raise NotImplementedError
+
+    def turns(self):
+        return (1,)
+
+    def begin(self, state):
+        return state
+
+    def improve(self, thoughts, x, key, turn, last, size):
+        return jax.pure_callback(Waiting.wait, jax.ShapeDtypeStruct((), thoughts.dtype), thoughts)
+
+    def finish(self, thoughts):
+        return thoughts + 0.1 * jnp.arange(5.0)[:, None], thoughts + 0.1
+
+    go = threading.Event()
+
+    @staticmethod
+    def wait(thoughts):
+        assert Waiting.go.wait(60)
+        return np.asarray(thoughts)
+
+
+def test_compiled_code_that_hangs_does_not_hold_the_caller():
+    Waiting.go.set()
+    with jax.enable_x64(True):
+        timed = Controller(Waiting(jnp.asarray([0.1])), jax.random.split(jax.random.key(0), 1), 2, budget=2.0)
+    x = np.zeros(2)
+    assert timed(x) == pytest.approx(0.1)
+    Waiting.go.clear()
+    assert timed(x) == pytest.approx(0.2) and timed.late == 1
+    assert 2.0 <= timed.timing.worst < 30
+    Waiting.go.set()
+    assert timed(x) == pytest.approx(0.3) and (timed.late, timed.iterations) == (1, 1)
