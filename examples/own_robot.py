@@ -14,7 +14,8 @@ import numpy as np
 
 from sonde import ICEM, Experiment, GaussianProcess, OwnSystem, RunConfig, SondeError, Trajectory
 
-PERIOD = 0.05  # seconds between two actions: the robot does not wait
+RATE = 20.0  # actions per second: the robot does not wait
+PERIOD = 1 / RATE
 LONGEST = 40  # actions in an episode, at most
 
 
@@ -49,7 +50,7 @@ def run_episode(policy, cart: Cart) -> Trajectory:
     x = cart.measure()
     while len(states) < LONGEST and not cart.at_the_end():
         began = time.monotonic()
-        u = policy(x)  # within the budget; numbers in [-1, 1]
+        u = policy(x)  # in time; numbers in [-1, 1]
         cart.push(u[0])
         time.sleep(max(0.0, began + PERIOD - time.monotonic()))
         x_next = cart.measure()
@@ -84,15 +85,16 @@ def main() -> None:
             print(f"going on after episode {experiment.episode}", flush=True)
         while not experiment.finished:
             number = experiment.episode + 1
-            policy = experiment.ask(budget=0.8 * PERIOD)  # the rest is for the robot
+            policy = experiment.ask(rate=RATE)
             print(f"episode {number}: running", flush=True)
             trajectory = run_episode(policy, Cart(seed=number))
             (row,) = experiment.tell(trajectory)  # on disk when this returns
             gain, steps = row["realised_information_gain"], len(trajectory.states)
             print(f"episode {number}: {steps} steps, {gain:.1f} nats learned, {policy.late} late actions", flush=True)
-        cart = Cart(seed=0)
-        run_episode(experiment.solve(park, budget=0.8 * PERIOD), cart)
+        cart, policy = Cart(seed=0), experiment.solve(park, rate=RATE)
+        run_episode(policy, cart)
         print(f"parked at {cart.position:.2f} m (wanted: 0.50 m) with {cart.speed:+.2f} m/s", flush=True)
+        print(policy.timing, flush=True)
 
 
 if __name__ == "__main__":
