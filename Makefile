@@ -34,8 +34,8 @@ lint: $(VENV)/.installed-dev ## Style
 types: $(VENV)/.installed-dev ## Static types
 	$(BIN)/ty check
 
-benchmark: $(VENV)/.installed-dev ## Measure the hot paths (JSON to standard output)
-	@$(BIN)/python -m benchmarks
+benchmark: $(VENV)/.installed ## Measure the hot paths against the machine's limits (about 10 minutes)
+	@$(BIN)/python -m sonde bench
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

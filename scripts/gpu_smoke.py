@@ -1,17 +1,16 @@
 """Try Sonde on a GPU: correctness first, then a short exploration, then the benchmarks.
 
-    python scripts/gpu_smoke.py [--quick]
+    python scripts/gpu_smoke.py [--quick] [--out DIR]
 
 Needs nothing but an installed JAX with GPU support and Sonde's own requirements; no network. On a small card set
 XLA_PYTHON_CLIENT_PREALLOCATE=false, since the benchmarks run in a process of their own. Prints what it does to standard
-error and the benchmarks' JSON to standard output; exits with 1 if the GPU's beliefs differ from the CPU's.
+error and the benchmarks' table to standard output; exits with 1 if the GPU's beliefs differ from the CPU's.
 """
 
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +79,8 @@ def main() -> None:
     good = [agrees(name) for name in TOLERANCES]
     for name in TOLERANCES:
         explore(name)
-    subprocess.run([sys.executable, "-m", "benchmarks", "pe", *sys.argv[1:]], check=True, cwd=Path(__file__).parent.parent)
+    paths = ["pe-planning", "pe-training", "episode"]
+    subprocess.run([sys.executable, "-m", "sonde", "bench", *paths, *sys.argv[1:]], check=True)
     if not all(good):
         raise SystemExit(1)
 

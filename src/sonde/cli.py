@@ -23,6 +23,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   evaluate DIR --task T    solve a task with what a run has learned, and film it (--video FILE.mp4)
   plot DIR [DIR ...]       draw runs side by side
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
+  bench [PATH ...]         measure the hot paths on this machine, against its limits and (--peers) against other packages
   list                     presets, worlds and tasks, models, methods
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
@@ -203,6 +204,33 @@ def export(args: list[str]) -> None:
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")
 
 
+@dataclass
+class BenchArguments:
+    """Measure the hot paths at the paper's settings: work, time, rate, and the machine's own limit in the same process."""
+
+    paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")] = ()
+    """What to measure; everything by default."""
+    quick: bool = False
+    """Fewer and shorter measurements, within about two minutes."""
+    runs: tuple[int, ...] = ()
+    """Runs in lockstep, such as 1 10 50; by default these on a GPU and mostly 1 on a CPU, whose cores are busy with one."""
+    out: Path | None = None
+    """Folder for bench.json, written after each measurement, and bench.png."""
+    peers: bool = False
+    """Also give the same work to other packages, as far as they are installed (extra 'bench')."""
+
+
+def bench(args: list[str], tiny: bool = False) -> None:
+    """`sonde bench [PATH ...]`; `tiny` are sizes that mean nothing, to try the machinery."""
+    from sonde.bench.report import bench_help, measure_and_report
+
+    prog, text = "sonde bench", f"{BenchArguments.__doc__}\n{bench_help()}"
+    chosen = tyro.cli(BenchArguments, args=args, prog=prog, description=text)
+    effort = "tiny" if tiny else "quick" if chosen.quick else "full"
+    if code := measure_and_report(chosen.paths, effort, chosen.runs, chosen.peers, chosen.out):
+        raise SystemExit(code)
+
+
 def list_everything(args: list[str]) -> None:
     """`sonde list`."""
 
@@ -269,6 +297,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "plot": plot,
     "export": export,
+    "bench": bench,
     "list": list_everything,
 }
 

@@ -1,1 +1,0 @@
-"""Benchmarks of the engine; run them with `python -m benchmarks`."""

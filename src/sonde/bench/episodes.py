@@ -1,0 +1,64 @@
+"""A whole episode (plan, act, step, as often as the preset says) as one compiled call."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import cast
+
+from sonde.bench import engine, work
+from sonde.bench.gaussian_process import centres
+from sonde.bench.measuring import Plan, measure, network_products, note, on_cpu
+from sonde.bench.rows import Row
+from sonde.config import RunConfig
+from sonde.explorer import Explorer
+from sonde.models.ensemble import ProbabilisticEnsemble
+from sonde.models.gp import GaussianProcess
+from sonde.policies import Controller, RandomPolicy
+from sonde.presets import preset
+from sonde.rollout import rollout
+from sonde.runs.run import build_explorer
+from sonde.solvers import ICEM
+from sonde.worlds.base import JaxWorld
+
+
+def _flop(config: RunConfig, asked: Explorer) -> int:
+    """Of all planning steps; the world's own equations are nothing beside them."""
+    solver, dims = cast(ICEM, config.solver), (config.world.state_dim, config.world.action_dim)
+    particles = config.particles if config.imagine_noise else 1
+    queries = asked.runs * config.horizon * work.imagined_transitions(solver, particles)
+    if isinstance(config.model, ProbabilisticEnsemble):
+        return work.ensemble_queries(config.model, *dims, queries)
+    return queries * work.gp_query(sum(dims), centres(asked.posterior))
+
+
+def _after_one_episode(config: RunConfig, runs: int) -> Explorer:
+    """An explorer that has learned from an episode of random actions."""
+    explorer = build_explorer(replace(config, seeds=runs, episodes=2))
+    random = Controller(RandomPolicy(config.world.action_dim), explorer.keys(), config.world.state_dim)
+    explorer.tell(rollout(config.world, random, config.horizon))
+    return explorer
+
+
+def whole(plan: Plan) -> Iterator[Row]:
+    """A whole episode (plan, act, step) as one compiled call: the second of a run."""
+    # on a CPU an ensemble at the paper's settings takes an hour, so the smaller preset stands in
+    full = ("pendulum-gp", "pendulum-gp-lite", "pendulum-pe-lite" if on_cpu() else "pendulum-pe")
+    names = {"tiny": ("pendulum-gp-lite",), "quick": ("pendulum-gp-lite", "pendulum-pe-lite"), "full": full}
+    for name in plan.chosen(names[plan.effort]):
+        config = preset(name)
+        if plan.effort == "tiny":
+            solver = ICEM(samples=8, elites=4, iterations=1, horizon=2)
+            config = replace(config, horizon=3, solver=solver, model=GaussianProcess(steps=2, rank=16))
+        for runs in plan.runs_for((1, 10) if name == "pendulum-gp-lite" and not plan.quick else (1,)):
+            note(f"episode of {name}, {runs} run(s) ...")
+            explorer = _after_one_episode(config, runs)
+            timing = measure(engine.exploring(cast(JaxWorld, config.world), explorer, config.horizon), plan.repeats)
+            yield Row(
+                "episode",
+                name,
+                runs,
+                timing.seconds,
+                timing.wall_seconds,
+                flop=_flop(config, explorer),
+                products="f64" if isinstance(config.model, GaussianProcess) else network_products(),
+                extra={"steps": config.horizon, "wall_seconds_per_step": timing.wall_seconds / config.horizon},
+            )

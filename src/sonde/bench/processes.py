@@ -1,0 +1,104 @@
+"""What only a fresh process can tell: importing, the way to the first action, and the peak of memory."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from sonde.bench.measuring import Plan, note, on_cpu
+from sonde.bench.rows import Row
+
+IMPORT = """
+import time; began = time.perf_counter()
+import sonde
+seconds = time.perf_counter() - began
+from jax._src import xla_bridge
+result = {"import_seconds": seconds, "initialises_device": xla_bridge.backends_are_initialized()}
+"""
+FIRST_ACTION = """
+import time; began = time.perf_counter()
+import sonde
+imported = time.perf_counter() - began
+from sonde.runs.run import build_explorer
+import numpy as np
+config = sonde.preset(%r)
+policy = build_explorer(config).ask()
+policy(np.zeros(config.world.state_dim))
+first = time.perf_counter() - began
+cpu = time.process_time()
+policy(np.zeros(config.world.state_dim))
+action = time.perf_counter() - began - first
+result = {"import_seconds": imported, "action_seconds": action, "compile_seconds": first - imported - action,
+          "cpu_seconds": cpu, "seconds_to_first_action": first}
+"""
+MEMORY = """
+import resource, jax
+from sonde.bench.measuring import Plan
+from sonde.bench.runner import PATHS
+from sonde.precision import double_precision
+double_precision(lambda: list(PATHS[%r](Plan(%r, runs=%r, only=%r))))()
+stats = jax.devices()[0].memory_stats() or {}
+process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+result = {"process_bytes": process, "device_bytes": stats.get("peak_bytes_in_use")}
+"""
+MEMORY_CASES = (
+    ("gp-planning", "n = 1000"),
+    ("gp-planning", "n = 20000"),
+    ("pe-planning", "pendulum"),
+    ("pe-training", "cheetah"),
+    ("sac", "explore"),
+)
+
+
+def in_fresh_process(code: str, settings: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
+    """What `code` leaves in `result`, and the wall time of the whole process."""
+    command = [sys.executable, "-c", f"{code}\nimport json; print(json.dumps(result))"]
+    began = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **(settings or {})})
+    return json.loads(done.stdout.splitlines()[-1]), time.perf_counter() - began
+
+
+def importing(plan: Plan) -> Iterator[Row]:
+    """`import sonde`, and whether it touches a device."""
+    note("import ...")
+    results = [in_fresh_process(IMPORT)[0] for _ in range(plan.repeats)]
+    seconds = float(np.median([result["import_seconds"] for result in results]))
+    yield Row("import", "import sonde", 1, seconds, seconds, extra={"initialises_device": results[0]["initialises_device"]})
+
+
+def first_action(plan: Plan) -> Iterator[Row]:
+    """From the start of Python to the first action, with an empty and with a warm cache of compiled programs."""
+    names = ("pendulum-gp-lite",) if plan.quick else ("pendulum-gp", "pendulum-pe-lite" if on_cpu() else "pendulum-pe")
+    for name in plan.chosen(names):
+        with tempfile.TemporaryDirectory() as cache:
+            settings = {
+                "JAX_COMPILATION_CACHE_DIR": cache,
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",  # as on the command line
+                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # the memory of a device may be taken already
+            }
+            for state in ("empty", "warm"):
+                note(f"first action of {name}, {state} cache ...")
+                result, _ = in_fresh_process(FIRST_ACTION % name, settings)
+                wall = result.pop("seconds_to_first_action")
+                cpu = result.pop("cpu_seconds")
+                yield Row("first-action", f"{name}, {state} cache", 1, cpu if on_cpu() else wall, wall, extra=result)
+
+
+def memory(plan: Plan) -> Iterator[Row]:
+    """The largest amount of memory that a path holds, libraries and compiler included."""
+    cases = {"tiny": (("pe-training", "tiny"),), "quick": (("gp-planning", "n = 1000"), ("pe-planning", "cheetah"))}
+    for path, setting in cases.get(plan.effort, MEMORY_CASES):
+        if plan.only not in (None, setting):
+            continue
+        for runs in plan.runs_for():
+            note(f"memory of {path}, {setting}, {runs} run(s) ...")
+            code = MEMORY % (path, plan.effort, (runs,), setting)
+            result, wall = in_fresh_process(code, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+            peak = result["process_bytes"] if on_cpu() else result["device_bytes"]
+            yield Row("memory", f"{path}, {setting}", runs, wall, wall, extra={"peak_bytes": peak, **result})

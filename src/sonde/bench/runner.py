@@ -1,0 +1,132 @@
+"""Measures paths one after the other, and keeps what is there, come what may."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from sonde import __version__
+from sonde.bench import ensembles, episodes, gaussian_process, peers, processes, soft_actor_critic
+from sonde.bench.measuring import Limits, Plan, network_products, note, on_cpu
+from sonde.bench.rows import COPY, Row
+from sonde.bench.table import in_short
+from sonde.errors import SondeError, first_line
+from sonde.precision import double_precision
+from sonde.runs.files import write_atomically
+
+Measure = Callable[[Plan], Iterator[Row]]
+PATHS: dict[str, Measure] = {
+    "gp-planning": gaussian_process.planning,
+    "gp-factor": gaussian_process.factor,
+    "gp-fit": gaussian_process.fit,
+    "pe-planning": ensembles.planning,
+    "pe-training": ensembles.training,
+    "sac": soft_actor_critic.optimisation,
+    "episode": episodes.whole,
+    "first-action": processes.first_action,
+    "memory": processes.memory,
+    "import": processes.importing,
+    "peers": peers.compare,
+}
+"""A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
+PEERS = "peers"
+"""Measured only if asked for."""
+KINDS = ("f64", "f32", COPY), ("f64", "f32", "tf32", "bf16", COPY)
+"""What is measured of the machine: on a CPU, and elsewhere."""
+
+
+@dataclass
+class Results:
+    """What was measured so far."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Paths that could not be measured to the end, and why."""
+
+    def save(self, folder: Path) -> None:
+        """`bench.json`, whole or not at all."""
+        content = {"machine": self.machine, "rows": [row.as_dict() for row in self.rows], "failures": self.failures}
+        write_atomically(folder / "bench.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def check_paths(names: Sequence[str]) -> None:
+    """Refuse names that are no paths."""
+    for name in names:
+        if name not in PATHS:
+            raise SondeError(f"bench: unknown path {name!r}; expected some of: {', '.join(PATHS)}")
+
+
+@double_precision
+def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = False, folder: Path | None = None) -> None:
+    """Measure the paths (all, if none is named), adding to `results`, which `folder` then holds after every row."""
+    chosen = list(names or (name for name in PATHS if name != PEERS))
+    check_paths(chosen)
+    if with_peers and PEERS not in chosen:
+        chosen.append(PEERS)
+    limits = Limits(plan.effort)
+    note("the machine's limits ...")
+    limits.measure(KINDS[0] if on_cpu() else KINDS[1])
+    results.machine.update(_machine(limits))
+    for name in chosen:
+        limits.measure(_products_of(name))
+        try:
+            for row in PATHS[name](plan):
+                results.rows.append(row.against(limits.around(row.needs)))
+                note(f"    {in_short(results.rows[-1])}")
+                if folder is not None:
+                    results.save(folder)
+        except (ArithmeticError, AssertionError, OSError, RuntimeError, ValueError) as error:  # out of memory is a RuntimeError
+            results.failures[name] = first_line(error)
+            note(f"{name}: {first_line(error)}")
+    results.machine.update(_machine(limits))
+    if folder is not None:
+        results.save(folder)
+
+
+def _products_of(path: str) -> tuple[str, ...]:
+    """The products that most rows of a path are compared with, to be measured just before it."""
+    if path.startswith("gp-"):
+        return ("f64",)
+    return (network_products(),) if path in ("pe-planning", "pe-training", "sac") else ()
+
+
+def _machine(limits: Limits) -> dict[str, Any]:
+    return {
+        "sonde": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "processor": processor(),
+        "clock": "CPU-seconds" if on_cpu() else "seconds",
+        "limits": {name: max(values) for name, values in limits.measured.items()},
+    }
+
+
+def processor() -> str:
+    """What kind of CPU this is, and how many cores there are for us."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{names[0] if names else platform.machine()}, {cores} cores"
+
+
+def real_time(plan: Plan) -> Iterator[Row]:
+    """Actions within a time budget, on systems that do not wait."""
+    note("real time ...")
+    began = time.perf_counter()
+    extra = import_module("sonde.bench.real_time").benchmark(plan.quick)
+    wall = time.perf_counter() - began
+    yield Row("real-time", "actions within a budget", 1, wall, wall, extra=extra)
+
+
+if find_spec("sonde.bench.real_time") is not None:
+    PATHS["real-time"] = real_time

@@ -1,0 +1,263 @@
+"""`sonde bench`: the counts of work, what a row says, and the command with sizes that mean nothing."""
+
+import functools
+import io
+import json
+import sys
+from dataclasses import replace
+from importlib.util import find_spec
+
+import jax
+import jax.numpy as jnp
+import matplotlib.image
+import numpy as np
+import pytest
+
+from sonde import cli
+from sonde.bench import measuring, peer_posterior, processes, runner, work
+from sonde.bench.figure import figure_of
+from sonde.bench.measuring import Plan
+from sonde.bench.rows import Row
+from sonde.data import Data
+from sonde.imagination import Mean
+from sonde.models.ensemble import ProbabilisticEnsemble
+from sonde.models.network import Network
+from sonde.objectives import InformationGain
+from sonde.solvers import ICEM, SAC, ControlProblem
+from sonde.solvers.sac import Batch
+
+MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
+
+
+def call(monkeypatch, *args: str) -> int:
+    """`sonde bench` in this process with tiny sizes; its exit code."""
+    monkeypatch.setattr(sys, "argv", ["sonde", "bench", *args])
+    monkeypatch.setattr(cli, "_remember_compilations", lambda: None)
+    monkeypatch.setitem(cli.COMMANDS, "bench", functools.partial(cli.bench, tiny=True))
+    try:
+        cli.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def operations(function, *args) -> float:
+    """What XLA itself counts, element-wise operations included."""
+    return jax.jit(function).lower(*args).compile().cost_analysis()["flops"]
+
+
+# --- work
+
+
+def test_ensembles_by_hand():
+    # 3 inputs, 4 neurons, means and noises of 2 states: 12 and 16 multiplications
+    assert work.member_layers(MODEL, 2, 1) == [12, 16]
+    assert work.ensemble_queries(MODEL, 2, 1, 10) == 2 * 10 * 2 * 28
+    assert work.ensemble_training(MODEL, 2, 1, 5) == 2 * 5 * 8 * 2 * (28 + 28 + 16)
+    assert work.member_layers(replace(MODEL, noise="fixed"), 2, 1) == [12, 8]
+
+
+def test_planning_by_hand():
+    solver = ICEM(samples=100, elites=10, iterations=4, horizon=7, keep_fraction=0.3)
+    assert work.imagined_transitions(solver, 5) == 4 * (100 + 3) * 7 * 5
+
+
+def test_gaussian_processes_by_hand():
+    # per output of m centres: m distances of (4 + 2) products, m products for the mean, m (m + 1) / 2 for the variance
+    assert work.gp_query(4, [10, 3]) == 2 * (60 + 10 + 55) + 2 * (18 + 3 + 6)
+    assert work.gp_fit(10, 4, 2, 3) == 2 * 3 * (1000 + 2 * 600)
+    assert work.gp_condition(20, [5]) == 2 * 20 * 25 + 125
+
+
+def test_bytes_count_only_beyond_the_caches():
+    assert work.gp_condition_bytes(1000, [500], 1) is None
+    # 500 choices from 20,000 points: the k-th reads k - 1 numbers of 8 bytes per point
+    assert work.gp_condition_bytes(20_000, [500], 1) == 20_000 * 8 * sum(range(500))
+    large = ProbabilisticEnsemble(members=5, layers=4, width=256)
+    weights = 5 * sum(work.member_layers(large, 18, 6))
+    assert work.ensemble_training_bytes(large, 18, 6, 7, 1) is None
+    assert work.ensemble_training_bytes(large, 18, 6, 7, 50) == 7 * 50 * weights * 3 * 2 * 4
+
+
+def test_network_counts_agree_with_the_compiler():
+    model = ProbabilisticEnsemble(members=2, layers=2, width=64, batch=32)
+    network = Network.init((6, 64, 64, 8), jax.random.key(0))
+    z, y = jnp.ones((32, 6), jnp.float32), jnp.ones((32, 4), jnp.float32)
+    forward, gradient = operations(lambda n, z: n(z), network, z), operations(jax.grad(model._loss), network, z, y)
+    assert work.ensemble_queries(model, 4, 2, 32) / 2 == pytest.approx(forward, rel=0.1)
+    assert work.ensemble_training(model, 4, 2, 1) / 2 == pytest.approx(gradient, rel=0.1)
+    assert work.ensemble_training(model, 4, 2, 1) / 2 < gradient
+
+
+def test_soft_actor_critic_counts_agree_with_the_compiler():
+    solver = SAC(batch=256, actor=(64, 64), critic=(128, 128))
+    posterior = MODEL.condition(MODEL.init(3, 2, jax.random.key(0)), Data.empty(1, 3, 2))
+    problem = ControlProblem(posterior, Mean(), InformationGain(), 3, 2, 1)
+    learner = solver._init(problem, jax.random.key(0))
+    ones = lambda *shape: jnp.ones((256, *shape), jnp.float32)
+    step = operations(solver._gradient_step, learner, Batch(ones(3), ones(2), ones(), ones(3)), jnp.ones((2, 256, 2)))
+    assert work.sac_gradient_step(solver, 3, 2) == pytest.approx(step, rel=0.15)
+
+
+# --- rows and clocks
+
+
+def test_a_row_is_bound_by_what_takes_longest():
+    row = Row("pe-training", "cheetah", 50, 2.0, 2.0, flop=8e9, bytes=1e9, products="f32")
+    assert (row.bound, row.rate, row.ratio) == (None, None, None)  # nothing to compare with yet
+    by_products = row.against({"f32": 8e9, "copy": 4e9, "f64": 1.0})
+    assert (by_products.bound, by_products.rate, by_products.ratio) == ("f32", 4e9, 0.5)
+    by_memory = row.against({"f32": 80e9, "copy": 4e9})
+    assert (by_memory.bound, by_memory.rate, by_memory.limit, by_memory.ratio) == ("copy", 5e8, 4e9, 0.125)
+    assert json.loads(json.dumps(by_memory.as_dict()))["limits"] == {"f32": 80e9, "copy": 4e9}
+
+
+def test_work_that_takes_long_is_measured_once(monkeypatch):
+    calls = []
+    measuring.measure(lambda: calls.append(1), 3)
+    assert len(calls) == 4  # the first warms up
+    monkeypatch.setattr(measuring, "LONG", 0.0)
+    measuring.measure(lambda: calls.append(1), 3)
+    assert len(calls) == 5
+
+
+def test_peers_are_measured_in_turns():
+    calls = []
+    timings = measuring.in_turns({"ours": lambda: calls.append("ours"), "theirs": lambda: calls.append("theirs")}, 2)
+    assert calls == ["ours", "theirs"] * 3  # the first of each warms up
+    assert timings.keys() == {"ours", "theirs"}
+
+
+def test_limits_are_the_mean_of_before_and_after(monkeypatch):
+    limits, answers = measuring.Limits("tiny"), iter([10.0, 20.0, 40.0])
+    monkeypatch.setattr(limits, "_products", lambda name: next(answers))
+    limits.measure(["f32"])
+    assert limits.around(["f32"]) == {"f32": 15.0}
+    assert limits.around(["f32"]) == {"f32": 30.0}
+
+
+# --- the command
+
+
+def test_the_command_prints_and_saves(monkeypatch, capsys, tmp_path):
+    assert call(monkeypatch, "pe-training", "--runs", "2", "--out", str(tmp_path / "new" / "folder")) == 0
+    printed = capsys.readouterr()
+    assert "pe-training" in printed.out
+    assert "2 gradient steps" in printed.out
+    assert "of the machine's limit" in printed.err  # results appear as they come
+    saved = json.loads((tmp_path / "new" / "folder" / "bench.json").read_text())
+    assert {"f32", "f64", "copy"} <= saved["machine"]["limits"].keys()
+    (row,) = saved["rows"]
+    assert (row["path"], row["setting"], row["runs"]) == ("pe-training", "tiny", 2)
+    # two runs, two steps of 64 points, two members of 4 x 8 and 8 x 6 weights
+    assert row["flop"] == 2 * 2 * 64 * 2 * 2 * (3 * (32 + 48) - 32)
+    assert row["rate"] == pytest.approx(row["flop"] / row["seconds"])
+    assert row["ratio"] == pytest.approx(row["rate"] / row["limits"]["f32"])
+    picture = matplotlib.image.imread(io.BytesIO((tmp_path / "new" / "folder" / "bench.png").read_bytes()))
+    assert picture.std() > 0.01
+
+
+def test_bad_input_is_refused(monkeypatch, capsys, tmp_path):
+    assert call(monkeypatch, "gp-planing") == 2
+    error = capsys.readouterr().err
+    assert all(name in error for name in ("gp-planing", "gp-planning", "pe-training", "memory"))
+    assert call(monkeypatch, "pe-training", "--runs", "0") == 2
+    (tmp_path / "file").touch()
+    assert call(monkeypatch, "pe-training", "--out", str(tmp_path / "file")) == 2
+
+
+def test_help_lists_the_paths(monkeypatch, capsys):
+    assert call(monkeypatch, "--help") == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in runner.PATHS)
+
+
+def a_row(path: str) -> Row:
+    return Row(path, "so large", 1, 2.0, 1.0, flop=1e9, products="f32")
+
+
+def test_an_interrupt_keeps_what_there_is(monkeypatch, capsys, tmp_path):
+    def interrupted(plan):
+        yield a_row("sac")
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(runner.PATHS, "sac", interrupted)
+    assert call(monkeypatch, "sac", "import", "--out", str(tmp_path)) == 130
+    assert "so large" in capsys.readouterr().out
+    assert [row["path"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]] == ["sac"]
+
+
+def test_a_path_that_fails_does_not_stop_the_others(monkeypatch, capsys, tmp_path):
+    def fails(plan):
+        raise RuntimeError("out of memory\nand a long tale")
+        yield
+
+    monkeypatch.setitem(runner.PATHS, "sac", fails)
+    monkeypatch.setitem(runner.PATHS, "episode", lambda plan: iter([a_row("episode")]))
+    assert call(monkeypatch, "sac", "episode", "--out", str(tmp_path)) == 1
+    assert "sac was not measured to the end: out of memory" in capsys.readouterr().out
+    saved = json.loads((tmp_path / "bench.json").read_text())
+    assert saved["failures"] == {"sac": "out of memory"}
+    assert [row["path"] for row in saved["rows"]] == ["episode"]
+
+
+def test_the_figure_shows_every_share():
+    rows = [a_row("sac").against({"f32": 1e9}), a_row("episode").against({"f32": 5e9}), Row("import", "import", 1, 1.0, 1.0)]
+    (axes,) = figure_of(rows, "a machine", "CPU-seconds").axes
+    assert [bar.get_width() for bar in axes.patches] == [0.5, 0.1]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["sac:  so large", "episode:  so large"]
+
+
+def test_importing_touches_no_device():
+    (row,) = processes.importing(Plan("tiny"))
+    assert row.extra["initialises_device"] is False
+    assert 0 < row.seconds < 60
+
+
+# --- peers
+
+
+@pytest.fixture
+def question():
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(30, 4))
+    targets = np.stack([np.sin(points[:, 0]), points[:, 1] * points[:, 2]], axis=1)
+    hyperparameters = rng.uniform(0.5, 2.0, (2, 4)), np.asarray([1.0, 2.0]), np.asarray([0.1, 0.05])
+    return peer_posterior.Question(points, targets, *hyperparameters, rng.normal(size=(200, 4)))
+
+
+def test_the_reference_agrees_with_scikit_learn(question):
+    np.testing.assert_allclose(peer_posterior.by_scikit_learn(question)()[1], peer_posterior.exact_std(question), atol=1e-9)
+
+
+def test_gpytorch_is_asked_the_same(question):
+    pytest.importorskip("gpytorch")
+    mean, std = peer_posterior.by_gpytorch(question, fast_variances=False)()
+    np.testing.assert_allclose(std, peer_posterior.exact_std(question), atol=1e-5)
+    np.testing.assert_allclose(mean, peer_posterior.by_scikit_learn(question)()[0], atol=1e-5)
+
+
+def test_pytorch_icem_imagines_as_much_as_ours():
+    torch, icem = (pytest.importorskip(name) for name in ("torch", "pytorch_icem"))
+    from sonde.bench.ensembles import TINY
+    from sonde.bench.peer_planning import TorchEnsemble, _planner
+
+    setting = replace(TINY, solver=ICEM(samples=40, horizon=5, elites=10, iterations=3, keep_fraction=0.3))
+    ensemble = TorchEnsemble(torch, setting)
+    step = _planner(torch, icem, ensemble)
+    for _ in range(2):  # the first step has no plans of an earlier one
+        ensemble.transitions = 0
+        step()
+        assert ensemble.transitions == work.imagined_transitions(setting.solver, setting.particles)
+
+
+def test_a_peer_that_is_missing_is_left_out(monkeypatch, capsys):
+    monkeypatch.setattr(measuring, "find_spec", lambda name: None if name == "torch" else find_spec(name))
+    assert measuring.installed("sklearn")
+    assert not measuring.installed("torch", "sklearn")
+    assert "torch not installed" in capsys.readouterr().err
+
+
+def test_a_row_needs_the_kind_of_its_products():
+    with pytest.raises(ValueError, match="which products"):
+        Row("sac", "large", 1, 1.0, 1.0, flop=1.0).against({})
