@@ -11,14 +11,19 @@ import pytest
 from jaxtyping import Array, Float
 
 from control_problems import Linear, problem_of
-from sonde import ICEM, Controller, SondeError, realtime
+from sonde import ICEM, Controller, Experiment, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, realtime
 from sonde.objectives import TaskReward
 from sonde.policies import Interruptible
 from sonde.realtime import Punctual, Thought, Timing, seconds_per_action
 from sonde.solvers.base import PlanningPolicy
 
 FAR = 1e9  # a deadline that nothing misses
+SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)
 SOON = 0.05  # seconds until a deadline that is missed
+
+
+def goal(x, u, x_next):
+    return -((x_next[0] - 0.7) ** 2) - 0.1 * u[0] ** 2
 
 
 def plan_of(step: int) -> np.ndarray:
@@ -40,6 +45,7 @@ class Mind:
         self.thoughts.append((step, thought.ready))
         if step in self.locks:
             assert self.locks[step].wait(60)
+        self.states = states.tolist()
         if np.isnan(states).any():
             raise SondeError("no such state")
         return Thought(plan_of(step), step, f"after {step}", step + 1, 4)
@@ -106,6 +112,18 @@ def test_a_first_step_that_is_late_does_what_there_is_before_any_thinking():
     mind.locks[0].set()
 
 
+def test_arrays_may_be_used_again_while_it_thinks():
+    mind = Mind(0)
+    punctual = Punctual(mind.think, INITIAL)
+    buffer = np.ones((2, 1))
+    actions, _ = punctual(buffer, 0, time.perf_counter() + SOON)
+    actions += 5.0
+    buffer[:] = 7.0
+    mind.locks[0].set()
+    punctual.settle()
+    assert mind.states == [[1.0], [1.0]] and np.array_equal(INITIAL.plan, plan_of(-1))
+
+
 def test_a_restart_forgets_what_is_under_way():
     mind = Mind(0)
     punctual = Punctual(mind.think, INITIAL)
@@ -134,6 +152,19 @@ def test_a_budget_or_a_rate():
             seconds_per_action(None, rate)
 
 
+def test_explorer_and_experiment_take_either(tmp_path):
+    explorer = Explorer("random", GaussianProcess(), SOLVER, state_dim=2, action_dim=1, capacity=10)
+    assert explorer.ask(rate=20).budget == pytest.approx(0.045) and explorer.ask(0.1).budget == 0.1
+    world = OwnSystem(states=("position", "speed"), actions=("push",))
+    config = RunConfig(world=world, method="random", model=GaussianProcess(), solver=SOLVER)
+    with Experiment(tmp_path / "run", config) as experiment:
+        assert experiment.ask(rate=20).budget == pytest.approx(0.045)
+        assert experiment.solve(goal, rate=20).budget == pytest.approx(0.045)
+        for ask_both in (explorer.ask, experiment.ask, lambda **both: experiment.solve(goal, **both)):
+            with pytest.raises(SondeError, match="got both"):
+                ask_both(budget=0.1, rate=20)
+
+
 def test_timing_counts(monkeypatch):
     timing = Timing()
     assert np.isnan(timing.quantile(0.5))
@@ -151,12 +182,7 @@ def test_timing_counts(monkeypatch):
 
 # a controller with a planner behind it
 
-SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)
 STATES = np.linspace(-1.0, 1.0, 12).reshape(6, 1, 2)
-
-
-def goal(x, u, x_next):
-    return -((x_next[0] - 0.7) ** 2) - 0.1 * u[0] ** 2
 
 
 def policy_for(runs: int) -> PlanningPolicy:

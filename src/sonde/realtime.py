@@ -81,8 +81,8 @@ class Thought(NamedTuple):
     """How much was thought about the plan."""
 
     def actions(self, step: int) -> np.ndarray:
-        """The plan's actions [S, du] for a step; the last ones, when it has come to its end."""
-        return self.plan[:, min(step - self.first, self.plan.shape[1] - 1)]
+        """The plan's actions [S, du] for a step, the caller's to keep; the last ones, when it has come to its end."""
+        return self.plan[:, min(step - self.first, self.plan.shape[1] - 1)].copy()
 
 
 Think = Callable[[Thought, np.ndarray, int, float], Thought]
@@ -124,7 +124,8 @@ class Punctual:
             if not done_by(deadline, self._pending):
                 return self.thought.actions(step), False
             self._collect()
-        self._pending = self._worker.submit(self._think, self.thought, states, step, deadline)
+        # a copy, since the caller's array may be a buffer that the next measurement overwrites while this one is thought about
+        self._pending = self._worker.submit(self._think, self.thought, states.copy(), step, deadline)
         in_time = done_by(deadline, self._pending)
         if in_time:
             self._collect()
