@@ -72,7 +72,7 @@ def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
     actions, new = ask(punctual, 1, SOON)
     took = time.perf_counter() - began
     assert not new and np.array_equal(actions, plan_of(0)[:, 1])
-    assert SOON <= took < 30, "it waits until the deadline, and not for the lock"
+    assert 0.9 * SOON < took < 30, "it waits until the deadline, and not for the lock"
     mind.locks[1].set()
     actions, new = ask(punctual, 2, FAR)
     assert new and np.array_equal(actions, plan_of(2)[:, 0])
@@ -341,6 +341,6 @@ def test_compiled_code_that_hangs_does_not_hold_the_caller():
     assert timed(x) == pytest.approx(0.1)
     Waiting.go.clear()
     assert timed(x) == pytest.approx(0.2) and timed.late == 1
-    assert 2.0 <= timed.timing.worst < 30
+    assert 1.9 < timed.timing.worst < 30
     Waiting.go.set()
     assert timed(x) == pytest.approx(0.3) and (timed.late, timed.iterations) == (1, 1)
