@@ -1,0 +1,160 @@
+"""The fused kernel, run step by step on the CPU, against numpy in double precision and the networks it stands for."""
+
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from sonde import ProbabilisticEnsemble
+from sonde.data import Data
+from sonde.imagination import MemberTrajectories, Optimistic
+from sonde.models.ensemble import EnsembleParams, EnsemblePosterior
+from sonde.models.fused import LARGEST_INPUT, FusedNetworks, kernel_runs_here
+from sonde.models.network import Network
+from sonde.models.normaliser import Normaliser
+from sonde.objectives import InformationGain
+from sonde.solvers import ControlProblem
+
+HALF = 2.0**-11  # relative rounding of half precision
+QUICKLY = {"xla_backend_optimization_level": 0}  # compiling is most of what these tests cost
+
+
+def random_networks(sizes: tuple[int, ...], *count: int) -> Network:
+    """`count` networks with biases that are not zero."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(size=(*count, *shape)), jnp.float32)
+    pairs = list(itertools.pairwise(sizes))
+    return Network(tuple(1.3 * draw(n, m) / n**0.5 for n, m in pairs), tuple(0.3 * draw(m) for _, m in pairs))
+
+
+def in_numpy(weights, biases, z) -> np.ndarray:
+    h = np.asarray(z, np.float64)
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        h = h @ np.asarray(weight, np.float64) + np.asarray(bias, np.float64)
+        if i + 1 < len(weights):
+            h = h / (1 + np.exp(-h))
+    return h
+
+
+@pytest.mark.parametrize(
+    ("sizes", "rows"),
+    [
+        ((4, 256, 256, 6), 150),  # two blocks of columns, and a tile that is not full
+        ((24, 64, 64, 64, 36), 37),
+        ((3, 20, 5), 1),
+        ((40, 300, 300, 2), 16),  # a width that is no whole number of blocks
+    ],
+)
+def test_it_computes_the_networks(sizes, rows):
+    runs, members = 2, 3
+    networks = random_networks(sizes, runs, members)
+    z = np.random.default_rng(1).normal(size=(runs, rows, sizes[0]))
+    kernel = jax.vmap(lambda n: FusedNetworks.of(n, interpret=True))(networks)
+    output = jax.jit(jax.vmap(lambda k, z: jax.vmap(k)(z)), compiler_options=QUICKLY)(kernel, jnp.asarray(z))
+    assert output.shape == (runs, rows, members, sizes[-1]) and output.dtype == jnp.float32
+    for run in range(runs):
+        for member in range(members):
+            expected = in_numpy([w[run, member] for w in networks.weights], [b[run, member] for b in networks.biases], z[run])
+            # each layer rounds its inputs and weights; errors add up like independent ones
+            np.testing.assert_allclose(output[run, :, member], expected, atol=8 * HALF * np.abs(expected).max())
+
+
+def test_mapping_makes_one_call_whatever_is_mapped():
+    """Rows for shared networks, networks for shared rows, both, and batches of batches."""
+    sizes, members = (3, 16, 2), 2
+    networks = random_networks(sizes, 4, members)
+    kernels = jax.vmap(lambda n: FusedNetworks.of(n, interpret=True))(networks)
+    z = jnp.asarray(np.random.default_rng(1).normal(size=(4, 5, 3)), jnp.float32)
+    one = jax.tree.map(lambda leaf: leaf[0], kernels)
+    member = lambda leaves, i, e: [leaf[i, e] for leaf in leaves]
+    outputs = [
+        [
+            [in_numpy(member(networks.weights, i, e), member(networks.biases, i, e), z[j]) for e in range(members)]
+            for j in range(4)
+        ]
+        for i in range(4)
+    ]
+    by_hand = np.swapaxes(outputs, 2, 3)  # [networks of run i, rows of run j, row, member, output]
+
+    over_rows = lambda kernel, z: jax.vmap(kernel)(z)
+    cases = {
+        "shared networks": (lambda: over_rows(one, z[1]), by_hand[0, 1]),
+        "shared networks, two axes": (lambda: jax.vmap(lambda z: over_rows(one, z))(z), by_hand[0]),
+        "shared rows": (lambda: jax.vmap(lambda k: k(z[2, 3]))(kernels), by_hand[:, 2, 3]),
+        "runs": (lambda: jax.vmap(over_rows)(kernels, z), by_hand[np.arange(4), np.arange(4)]),
+        "runs, then rows for all": (
+            lambda: jax.vmap(lambda zz: jax.vmap(lambda k: over_rows(k, zz))(kernels))(z),
+            by_hand.swapaxes(0, 1),
+        ),
+        "runs of runs": (
+            lambda: jax.vmap(jax.vmap(over_rows))(split(kernels), split(z)),
+            split(by_hand[np.arange(4), np.arange(4)]),
+        ),
+    }
+    for name, (call, expected) in cases.items():
+        text = str(jax.make_jaxpr(call)())
+        assert text.count("pallas_call[") == 1, name
+        result = jax.jit(call, compiler_options=QUICKLY)()
+        np.testing.assert_allclose(result, expected, atol=8 * HALF * np.abs(by_hand).max(), err_msg=name)
+
+
+def split(tree):
+    return jax.tree.map(lambda leaf: leaf.reshape(2, 2, *leaf.shape[1:]), tree)
+
+
+def test_inputs_far_from_all_data_give_finite_outputs():
+    networks = random_networks((4, 64, 64, 2), 3)
+    kernel = FusedNetworks.of(networks, interpret=True)
+    far, farthest = jnp.full(4, 1e30), jnp.full(4, LARGEST_INPUT)
+    assert np.isfinite(kernel(far)).all()
+    np.testing.assert_array_equal(kernel(far), kernel(farthest))
+
+
+@pytest.fixture
+def both(x64):
+    """The posterior of a small ensemble, as the CPU has it and with the kernel."""
+    model = ProbabilisticEnsemble(members=3, layers=2, width=16)
+    params = EnsembleParams(random_networks((3, 16, 16, 4), 3), Normaliser.identity(3), Normaliser.identity(2))
+    plain = model.condition(params, Data.empty(1, 2, 1))
+    return plain, EnsemblePosterior(params, FusedNetworks.of(params.networks, interpret=True), model)
+
+
+def test_beliefs_agree_with_the_portable_path(both):
+    rng = np.random.default_rng(1)
+    x, u = jnp.asarray(3 * rng.normal(size=(64, 2))), jnp.asarray(rng.uniform(-1, 1, (64, 1)))
+    plain, fused = (jax.vmap(posterior.believe)(x, u) for posterior in both)
+    assert plain.members is not None and fused.members is not None
+    scale = float(jnp.abs(plain.members.means - x[:, None]).max())
+    for part in ("mean", "epistemic_std", "aleatoric_std"):
+        np.testing.assert_allclose(getattr(fused, part), getattr(plain, part), atol=8 * HALF * scale, err_msg=part)
+    alone = [jax.vmap(lambda i, p=posterior: p.member(i).believe(x[0], u[0]).mean)(jnp.arange(3)) for posterior in both]
+    np.testing.assert_allclose(alone[1], alone[0], atol=8 * HALF * scale)
+    np.testing.assert_allclose(alone[1], fused.members.means[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("imagination", [Optimistic(noise=True), MemberTrajectories()])
+def test_plans_are_worth_the_same(both, imagination):
+    plans = jnp.asarray(np.random.default_rng(2).uniform(-1, 1, (6, 4, 1 + imagination.extra_controls(2))))
+    plain, fused = (
+        eqx.filter_jit(ControlProblem(p, imagination, InformationGain(), 2, 1, 4, 3).rewards)(
+            jnp.zeros(2), plans, jax.random.key(3)
+        )
+        for p in both
+    )
+    np.testing.assert_allclose(fused, plain, rtol=0.1, atol=0.02)
+    assert np.abs(plain).min() > 0.05  # there is something to compare
+
+
+def test_it_compiles_to_one_kernel_for_a_gpu(x64):
+    """As far as a machine without one can tell."""
+    kernel = FusedNetworks.of(random_networks((4, 256, 256, 6), 3))
+    lowered = jax.jit(lambda z: jax.vmap(kernel)(z)).trace(jnp.zeros((300, 4))).lower(lowering_platforms=("cuda",))
+    assert lowered.as_text().count("custom_call") == 1
+
+
+def test_a_cpu_takes_the_portable_path(both):
+    assert not kernel_runs_here()
+    assert both[0].fused is None
