@@ -29,7 +29,7 @@ def test_low_rank_with_enough_centres_is_exact(x64, kernel):
 
 @pytest.fixture(scope="module")
 def pendulum():
-    """Stds in units of the signal std: by where ("visited", "elsewhere") and rank (0 is the exact one, by numpy)."""
+    """Stds and means in units of the signal std: by where ("visited", "elsewhere") and tolerance ("exact": by numpy)."""
     return _pendulum()
 
 
@@ -51,16 +51,18 @@ def measured(world: Pendulum) -> np.ndarray:
     return np.concatenate(rows)
 
 
-def exact_stds(z: np.ndarray, queries: np.ndarray, lengthscales, ratio) -> np.ndarray:
-    """The posterior std over the signal std, one output per column."""
+def exact(z: np.ndarray, y: np.ndarray, queries: np.ndarray, lengthscales, ratio) -> tuple[np.ndarray, np.ndarray]:
+    """The posterior mean of normalised targets and the posterior std over the signal std, one output per column."""
     z, queries = ((rows - z.mean(axis=0)) / z.std(axis=0) for rows in (z, queries))
-    columns = []
-    for scales, share in zip(lengthscales, ratio, strict=True):
+    y = (y - y.mean(axis=0)) / y.std(axis=0)
+    means, stds = [], []
+    for scales, share, target in zip(lengthscales, ratio, y.T, strict=True):
         kernel = lambda a, b, scales=scales: np.exp(-0.5 * cdist(a / scales, b / scales, "sqeuclidean"))
         factor = cholesky(kernel(z, z) + share * np.eye(len(z)), lower=True)
         explained = solve_triangular(factor, kernel(z, queries), lower=True)
-        columns.append(np.sqrt(np.maximum(1 - np.sum(explained**2, axis=0), 0)))
-    return np.stack(columns, axis=1)
+        means.append(solve_triangular(factor, target, lower=True) @ explained)
+        stds.append(np.sqrt(np.maximum(1 - np.sum(explained**2, axis=0), 0)))
+    return np.stack(means, axis=1), np.stack(stds, axis=1)
 
 
 # what two fits of the default model to all 1,000 points, which take too long here, make of them
@@ -84,19 +86,22 @@ def _pendulum():
     fitted = [(little_noise, params), (GaussianProcess(), GPParams(*(jnp.asarray(a) for a in THOROUGH)))]
     theta, speed, u = rng.uniform(-1, 1, (3, 1000)) * np.array([[np.pi], [8.0], [1.0]])
     points = {"visited": rows[:, :4], "elsewhere": np.stack([np.cos(theta), np.sin(theta), speed, u], axis=1)}
-    stds = {}
+    found = {}
     for how, (model, hyper) in zip(FITS, fitted, strict=True):
         for tolerance in (COARSE, DEFAULT):
             posterior = condition(replace(model, tolerance=tolerance), hyper, data)
             signal = np.asarray(posterior.targets.scale * posterior.signal_std)
             for where, z in points.items():
                 belief = believe(posterior, jnp.asarray(z[:, :3]), jnp.asarray(z[:, 3:]))
-                stds[how, where, tolerance] = np.asarray(belief.epistemic_std) / signal
-            stds[how, "centres", tolerance] = np.asarray(posterior.centres.used)
+                found[how, where, tolerance] = np.asarray(belief.epistemic_std) / signal
+                found[how, where, "mean", tolerance] = (np.asarray(belief.mean) - z[:, :3] - rows[:, 4:].mean(axis=0)) / signal
+            found[how, "centres", tolerance] = np.asarray(posterior.centres.used)
         ratio = np.asarray(posterior.noise_std / posterior.signal_std) ** 2
         for where, z in points.items():
-            stds[how, where, "exact"] = exact_stds(rows[:, :4], z, np.asarray(posterior.lengthscales), ratio)
-    return stds
+            mean, std = exact(rows[:, :4], rows[:, 4:], z, np.asarray(posterior.lengthscales), ratio)
+            found[how, where, "mean", "exact"] = mean / np.asarray(posterior.signal_std)
+            found[how, where, "exact"] = std
+    return found
 
 
 @pytest.mark.parametrize("how", FITS)
@@ -110,6 +115,15 @@ def test_the_pendulum_data_leave_much_unknown(pendulum, how):
 def test_low_rank_std_is_near_the_exact_one(pendulum, how, where):
     error = np.abs(pendulum[how, where, DEFAULT] - pendulum[how, where, "exact"])
     assert error.max() < 5e-4, f"largest error in units of the signal std, per output: {error.max(axis=0)}"
+
+
+@pytest.mark.parametrize("how", FITS)
+@pytest.mark.parametrize("where", WHERE)
+def test_low_rank_mean_is_near_the_exact_one(pendulum, how, where):
+    """By its own measure, the std that the model states there."""
+    error = np.abs(pendulum[how, where, "mean", DEFAULT] - pendulum[how, where, "mean", "exact"])
+    in_stds = (error / pendulum[how, where, "exact"]).max(axis=0)
+    assert in_stds.max() < 0.1, f"largest error in stds, per output: {in_stds}"
 
 
 @pytest.mark.parametrize("how", FITS)

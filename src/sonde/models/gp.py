@@ -60,9 +60,10 @@ class GaussianProcess(Model):
     fit_points: int = 1000
     """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
     uses all data."""
-    tolerance: float = 0.005
+    tolerance: float = 0.02
     """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until what
-    they leave to explain of any datum is this fraction of the noise std. Stds are then within 5e-4 signal stds of the exact."""
+    they leave to explain of any datum is this fraction of the noise std. Stds are then within 5e-4 signal stds of the exact ones,
+    means within a tenth of the std."""
     rank: int = 1024
     """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
 

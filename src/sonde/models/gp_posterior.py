@@ -5,7 +5,8 @@ For one output with unit-signal kernel k, noise-to-signal ratio lambda, and cent
     mean(z)     = k(z, c) w
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
-so a query is one kernel row and one matrix product, whatever stands behind w and F. `exact` takes all data as centres.
+so a query is one kernel row and one matrix product, whatever stands behind w and F. Any F Q with an orthogonal Q serves as well,
+so F is lower triangular, and half of the product falls away. `exact` takes all data as centres.
 `low_rank` takes a few, chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other
 data say about those into w and F (the mean of the subset of regressors with the variance of the projected process). How many it
 takes depends on how smooth the function is, hardly on how many data there are, and so does the price of a query.
@@ -23,8 +24,10 @@ from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models.normaliser import Normaliser
 
-SIZES = (64, 128, 192, 256, 384, 512, 640, 768)
+SIZES = (64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768)
 """A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
+FEWEST_COLUMNS, MOST_GROUPS = 64, 6
+"""The zeros of F are skipped by groups of columns: narrower ones would be slow products, more of them slow to compile."""
 
 
 class Centres(eqx.Module):
@@ -33,6 +36,7 @@ class Centres(eqx.Module):
     points: Float[Array, "m d"]
     weights: Float[Array, " m"]
     factor: Float[Array, "m m"]
+    """Lower triangular."""
     used: Int[Array, ""]
     """How many of the m centres count; the weights, rows and columns of the others are zero."""
 
@@ -47,7 +51,8 @@ def exact(
     _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
-    return Centres(points, weights, factor, jnp.asarray(points.shape[0]))
+    # the factor is upper triangular: in reverse order it is lower triangular
+    return Centres(points[::-1], weights[::-1], factor[::-1, ::-1], jnp.asarray(points.shape[0]))
 
 
 def low_rank(
@@ -76,7 +81,8 @@ def low_rank(
     whitened_weights = basis @ ((basis.T @ (wide @ jnp.where(mask, y, 0.0))) / (strength + ratio))
     explained = basis * jnp.sqrt(strength / (strength + ratio))
     unwhiten = jnp.where(real[:, None], triangular_inverse(lower).T, 0.0)
-    return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ explained, used)
+    factor = jnp.linalg.qr((unwhiten @ explained).T, mode="r").T
+    return Centres(points[pivots], unwhiten @ whitened_weights, factor, used)
 
 
 class GPPosterior(Posterior):
@@ -94,26 +100,33 @@ class GPPosterior(Posterior):
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         used = largest_of_all(self.centres.used)
-        answers = [self._query(z, output, used[output]) for output in range(x.shape[0])]
-        mean, variance = (jnp.stack(parts) for parts in zip(*answers, strict=True))
+        # one after the other, so that the branches on the number of centres are compiled once for all outputs
+        mean, variance = jax.lax.map(lambda output: self._query(z, output, used[output]), jnp.arange(x.shape[0]))
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
-    def _query(self, z: Float[Array, " dz"], output: int, used: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def _query(
+        self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean and variance (of unit signal) of one output, in normalised units, from no more centres than are in use."""
-        kernel, centres = KERNELS[self.kernel_name], jax.tree.map(lambda leaf: leaf[output], self.centres)
+        kernel, centres = KERNELS[self.kernel_name], self.centres
 
         def from_first(size: int, point: Float[Array, "1 dz"]):
-            row = kernel.cross(point, centres.points[:size])[0]
-            explained = row @ centres.factor[:size, :size]
+            row = kernel.cross(point, centres.points[output, :size])[0]
+            width = max(FEWEST_COLUMNS, -(-size // MOST_GROUPS))
+            variance = kernel.diagonal(point)[0]
+            for start in range(0, size, width):
+                # rows before the first column of a group are zero in it
+                shape = (1, size - start, min(width, size - start))
+                explained = row[start:] @ jax.lax.dynamic_slice(centres.factor, (output, start, start), shape)[0]
+                variance -= explained @ explained
             # rounding may leave a variance just below zero where the data pin the function down
-            variance = jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
-            return row @ centres.weights[:size], variance
+            return row @ centres.weights[output, :size], jnp.maximum(variance, 0.0)
 
-        most = centres.points.shape[0]
+        most = centres.points.shape[1]
         # each size takes time to compile: none that saves little against the largest
         sizes = [size for size in SIZES if size < 0.8 * most] + [most]
         branches = [functools.partial(from_first, size) for size in sizes]
