@@ -1,4 +1,4 @@
-"""A whole episode (plan, act, step, as often as the preset says) as one compiled call."""
+"""Whole episodes: as one compiled call, and against the clock."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import cast
 from sonde.bench import engine, work
 from sonde.bench.gaussian_process import centres
 from sonde.bench.measuring import Plan, measure, network_products, note, on_cpu
+from sonde.bench.real_time import benchmark
 from sonde.bench.rows import Row
 from sonde.config import RunConfig
 from sonde.explorer import Explorer
@@ -62,3 +63,10 @@ def whole(plan: Plan) -> Iterator[Row]:
                 products="f64" if isinstance(config.model, GaussianProcess) else network_products(),
                 extra={"steps": config.horizon, "wall_seconds_per_step": timing.wall_seconds / config.horizon},
             )
+
+
+def at_a_rate(plan: Plan) -> Iterator[Row]:
+    """Actions at 50 Hz on a pendulum that does not wait, against a planner without hurry."""
+    for name, result in benchmark(plan.quick).items():
+        median = result["p50_ms"] / 1e3
+        yield Row("real-time", f"{name}, {result['rate']:g} Hz", 1, median, median, extra=result)

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from sonde.bench.rows import COPY, Row
-from sonde.bench.table import duration
+from sonde.bench.table import duration, share
 
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.titlesize": 11, "axes.axisbelow": True}
 COLOURS = {"f64": "#0072B2", "f32": "#E69F00", "tf32": "#E69F00", "bf16": "#009E73", COPY: "#CC79A7"}
@@ -35,7 +35,9 @@ def figure_of(rows: Sequence[Row], device: str, clock: str) -> Figure:
         for place, row in enumerate(bars):
             ratio = row.ratio or 0.0
             axes.barh(place, ratio, height=0.72, color=COLOURS[row.bound or ""])
-            axes.text(ratio + 0.01, place, f"{ratio:.2f}   {duration(row.seconds)}", va="center", fontsize=9, color="#303030")
+            axes.text(
+                ratio + 0.01, place, f"{share(ratio)}   {duration(row.seconds)}", va="center", fontsize=9, color="#303030"
+            )
             runs = f", S = {row.runs}" if any(other.runs > 1 for other in bars) else ""
             labels.append(f"{row.path}:  {row.setting}{runs}" if row.path != last else f"{row.setting}{runs}")
             if last is not None and row.path != last:

@@ -8,7 +8,7 @@ from sonde.bench.rows import Row
 
 
 def compare(plan: Plan) -> Iterator[Row]:
-    """The same work by other packages (extra 'bench'): planning with an ensemble, and the posterior of a Gaussian process."""
+    """The same work by other packages (extra 'bench'): planning with an ensemble, Gaussian posteriors."""
     if not on_cpu():
         note("peers: compared on CPUs only; hide the other devices with JAX_PLATFORMS=cpu")
         return

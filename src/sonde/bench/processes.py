@@ -24,9 +24,9 @@ result = {"import_seconds": seconds, "initialises_device": xla_bridge.backends_a
 FIRST_ACTION = """
 import time; began = time.perf_counter()
 import sonde
-imported = time.perf_counter() - began
 from sonde.runs.run import build_explorer
 import numpy as np
+imported = time.perf_counter() - began
 config = sonde.preset(%r)
 policy = build_explorer(config).ask()
 policy(np.zeros(config.world.state_dim))

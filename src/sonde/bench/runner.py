@@ -3,11 +3,8 @@
 import json
 import os
 import platform
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +21,9 @@ from sonde.runs.files import write_atomically
 
 Measure = Callable[[Plan], Iterator[Row]]
 PATHS: dict[str, Measure] = {
-    "gp-planning": gaussian_process.planning,
-    "gp-factor": gaussian_process.factor,
     "gp-fit": gaussian_process.fit,
+    "gp-factor": gaussian_process.factor,
+    "gp-planning": gaussian_process.planning,
     "pe-planning": ensembles.planning,
     "pe-training": ensembles.training,
     "sac": soft_actor_critic.optimisation,
@@ -34,11 +31,13 @@ PATHS: dict[str, Measure] = {
     "first-action": processes.first_action,
     "memory": processes.memory,
     "import": processes.importing,
+    "real-time": episodes.at_a_rate,
     "peers": peers.compare,
 }
 """A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
 PEERS = "peers"
-"""Measured only if asked for."""
+ON_DEMAND = ("real-time", PEERS)
+"""Measured only if asked for, since they take long."""
 KINDS = ("f64", "f32", COPY), ("f64", "f32", "tf32", "bf16", COPY)
 """What is measured of the machine: on a CPU, and elsewhere."""
 
@@ -68,7 +67,7 @@ def check_paths(names: Sequence[str]) -> None:
 @double_precision
 def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = False, folder: Path | None = None) -> None:
     """Measure the paths (all, if none is named), adding to `results`, which `folder` then holds after every row."""
-    chosen = list(names or (name for name in PATHS if name != PEERS))
+    chosen = list(names or (name for name in PATHS if name not in ON_DEMAND))
     check_paths(chosen)
     if with_peers and PEERS not in chosen:
         chosen.append(PEERS)
@@ -117,16 +116,3 @@ def processor() -> str:
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{names[0] if names else platform.machine()}, {cores} cores"
-
-
-def real_time(plan: Plan) -> Iterator[Row]:
-    """Actions within a time budget, on systems that do not wait."""
-    note("real time ...")
-    began = time.perf_counter()
-    extra = import_module("sonde.bench.real_time").benchmark(plan.quick)
-    wall = time.perf_counter() - began
-    yield Row("real-time", "actions within a budget", 1, wall, wall, extra=extra)
-
-
-if find_spec("sonde.bench.real_time") is not None:
-    PATHS["real-time"] = real_time

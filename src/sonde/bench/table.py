@@ -24,6 +24,11 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
+def share(ratio: float | None) -> str:
+    """Two digits of a share of the limit, however small."""
+    return DASH if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
 def remark(row: Row) -> str:
     """What a row has to say beside its rates."""
     extra = row.extra
@@ -32,6 +37,9 @@ def remark(row: Row) -> str:
     if "compile_seconds" in extra:
         parts = ("import", "compile", "action")
         return ", ".join(f"{part} {duration(extra[f'{part}_seconds'])}" for part in parts)
+    if "p99_ms" in extra:
+        late = f"{extra['late']} of {extra['actions']} late"
+        return f"p99 {extra['p99_ms']:.3g} ms, {late}, {extra['return_lost']:.1%} of the return lost"
     if "centres" in extra:
         return f"centres {'/'.join(map(str, extra['centres']))}"
     for key, text in (("transitions_per_run", "transitions"), ("gradient_steps", "gradient steps"), ("steps", "steps")):
@@ -42,9 +50,9 @@ def remark(row: Row) -> str:
 
 def in_short(row: Row) -> str:
     """A result in half a line, while the others are still to come."""
-    share = "" if row.ratio is None else f", {row.ratio:.2f} of the machine's limit ({row.bound})"
+    of_limit = "" if row.ratio is None else f", {share(row.ratio)} of the machine's limit ({row.bound})"
     by = f"{row.extra['by']}: " if "by" in row.extra else ""
-    return f"{by}{duration(row.seconds)}, wall {duration(row.wall_seconds)}{share} {remark(row)}".rstrip()
+    return f"{by}{duration(row.seconds)}, wall {duration(row.wall_seconds)}{of_limit} {remark(row)}".rstrip()
 
 
 def main_table(rows: Sequence[Row], clock: str) -> Table:
@@ -66,7 +74,7 @@ def main_table(rows: Sequence[Row], clock: str) -> Table:
             duration(row.wall_seconds),
             quantity(row.rate, unit),
             DASH if row.limit is None else f"{quantity(row.limit, unit)} {row.bound}",
-            DASH if row.ratio is None else f"{row.ratio:.2f}",
+            share(row.ratio),
             remark(row),
         )
         last = row.path
