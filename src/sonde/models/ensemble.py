@@ -161,7 +161,7 @@ class ProbabilisticEnsemble(Model):
             return output, jnp.full_like(output, math.log(self.noise_std))
         mean, raw = jnp.split(output, 2, axis=-1)
         low, high = math.log(self.noise_floor), math.log(self.noise_ceiling)
-        # softplus(capped - low) with capped = high - softplus(high - raw): one exponential and one logarithm instead of two each
+        # softplus(capped - low) with capped = high - softplus(high - raw), with one exponential and one logarithm for two each
         above = jnp.log(1.0 + math.exp(high - low) * jax.nn.sigmoid(raw - high))
         # softplus(t) is a little more than t: the factor brings the top back to the ceiling
         return mean, low + above * ((high - low) / math.log1p(math.exp(high - low)))
