@@ -5,8 +5,8 @@ For one output with unit-signal kernel k, noise-to-signal ratio lambda, and cent
     mean(z)     = k(z, c) w
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
-so a query is one kernel row and one matrix product, whatever stands behind w and F. F times any orthogonal matrix serves too; one
-such product is lower triangular: half of the work falls away. `exact` takes all data as centres. `low_rank` takes a few,
+so a query is one kernel row and one matrix product, whatever stands behind w and F. F times any orthogonal matrix serves too;
+one such product is lower triangular: half of the work falls away. `exact` takes all data as centres. `low_rank` takes a few,
 chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other data say about those
 into w and F (the mean of the subset of regressors with the variance of the projected process). How many it takes depends on how
 smooth the function is, hardly on how many data there are, and so does the price of a query.
