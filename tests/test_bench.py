@@ -214,6 +214,19 @@ def test_importing_touches_no_device():
     assert 0 < row.seconds < 60
 
 
+def test_the_peak_of_memory_is_that_of_the_process_alone():
+    code = """
+import numpy
+from sonde.bench.processes import peak_of_this_process
+held = numpy.ones(%d)
+result = {"peak": peak_of_this_process()}
+"""
+    ours = np.ones(2**27)  # a gigabyte here must not show there
+    small, large = (processes.in_fresh_process(code % size)[0]["peak"] for size in (1, 2**25))
+    assert large - small == pytest.approx(8 * 2**25, rel=0.1)
+    assert small < ours.nbytes
+
+
 # --- peers
 
 

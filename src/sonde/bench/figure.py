@@ -56,5 +56,5 @@ def figure_of(rows: Sequence[Row], device: str, clock: str) -> Figure:
         name = lambda kind: NAMES.get(kind, f"{kind} products")
         handles = [Line2D([], [], color=COLOURS[kind], linewidth=7, label=name(kind)) for kind in kinds]
         if handles:
-            axes.legend(handles=handles, title="limit", loc="lower right", frameon=True)
+            figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     return figure

@@ -72,7 +72,7 @@ class Plan:
     @property
     def repeats(self) -> int:
         """How often short work is measured; the median counts."""
-        return {"tiny": 1, "quick": 3, "full": 5}[self.effort]
+        return {"tiny": 1, "quick": 2, "full": 5}[self.effort]
 
     def runs_for(self, on_a_cpu: tuple[int, ...] = (1,)) -> tuple[int, ...]:
         """S by default: on a CPU `on_a_cpu`, since its cores are busy with one run; elsewhere 1, 10 and 50."""

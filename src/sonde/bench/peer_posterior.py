@@ -156,7 +156,7 @@ def compare(plan: Plan) -> Iterator[Row]:
         askers["GPyTorch, exact"] = by_gpytorch(question, fast_variances=False)
         askers["GPyTorch, fast variances"] = by_gpytorch(question, fast_variances=True)
     reference = exact_std(question)
-    errors = {name: np.abs(ask()[1] - reference).max() / question.signal_std.max() for name, ask in askers.items()}
+    gaps = {name: np.abs(ask()[1] - reference) for name, ask in askers.items()}
     used = {name: centres(in_lockstep(ours, 1)) if name == "sonde" else [count] * STATES for name in askers}
     for name, timing in in_turns(askers, plan.repeats).items():
         yield Row(
@@ -167,5 +167,10 @@ def compare(plan: Plan) -> Iterator[Row]:
             timing.wall_seconds,
             flop=number * work.gp_query(INPUTS, used[name]),
             products="f64",
-            extra={"by": name, "std_error": float(errors[name]), "centres": used[name]},
+            extra={
+                "by": name,
+                "std_error": float(gaps[name].max() / question.signal_std.max()),
+                "largest_std_error_relative_to_itself": float((gaps[name] / reference).max()),
+                "centres": used[name],
+            },
         )

@@ -115,4 +115,4 @@ def processor() -> str:
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{names[0] if names else platform.machine()}, {cores} cores"
+    return f"{names[0] if names else platform.machine()}, {cores} core{'' if cores == 1 else 's'}"
