@@ -157,10 +157,11 @@ class Limits:
         return number * 2 * size**3 / timing.seconds
 
     def _copy(self) -> float:
-        """Bytes per second, read and written, of copies that no cache holds."""
-        size = 2**12 if self.effort == "tiny" else 2**26 if on_cpu() else 2**30
+        """Bytes per second, read and written, of changes to an array that no cache holds."""
+        size, number = 2**12 if self.effort == "tiny" else 2**26 if on_cpu() else 2**30, 8
         array = jnp.ones(size, jnp.float32)
-        return 2 * array.nbytes / measure(lambda: _negate(array), 1 if self.effort == "tiny" else 3).seconds
+        timing = measure(lambda: _negate(array, number), 1 if self.effort == "tiny" else 3)
+        return number * 2 * array.nbytes / timing.seconds
 
 
 def _chain_of_products(matrix, number: int, precision):
@@ -168,7 +169,8 @@ def _chain_of_products(matrix, number: int, precision):
 
 
 _chain = jax.jit(_chain_of_products, static_argnames=("number", "precision"))
-_negate = jax.jit(jnp.negative)
+# many in one program: each call takes new memory from the system, which on a CPU is slower than writing to it
+_negate = jax.jit(lambda array, number: jax.lax.fori_loop(0, number, lambda _, x: -x, array), static_argnums=1)
 
 
 def in_lockstep(tree: Any, runs: int) -> Any:
