@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Float16, Float32
 from sonde.models.network import Network
 
 MOST_COLUMNS = 128  # activations are held in blocks of so many columns; more do not fit the registers
-TILES = (128, 64, 32, 16)  # rows that one program takes through the network
+LARGEST_TILE = 128  # rows that one program takes through the network
 LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far out, and half precision ends at 65504
 
 
@@ -147,16 +147,10 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
     triton.store(out_ref, blocks[0], mask=inside)
 
 
-def _tile(rows: int) -> int:
-    """The largest tile that leaves at most an eighth of its rows empty, or else the one that leaves fewest."""
-    wasted = {tile: -rows % tile for tile in TILES if tile <= max(rows, TILES[-1])}
-    return next((tile for tile, empty in wasted.items() if 8 * empty <= rows), min(wasted, key=lambda tile: wasted[tile]))
-
-
 def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
     runs, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
-    tile = _tile(rows)
+    tile = min(LARGEST_TILE, _power_of_two(rows))
     tiles = -(-rows // tile)
     z = jnp.pad(z, ((0, 0), (0, tiles * tile - rows), (0, networks.weights[0].shape[2] - inputs)))
     weights = [w.reshape(-1, *w.shape[2:]) for w in networks.weights]
@@ -169,7 +163,7 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"])
         grid=(tiles, runs * members),  # tiles of one member side by side: they share its weights in the cache
         in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(whole, [*weights, *biases])],
         out_specs=pl.BlockSpec((None, tile, columns), lambda j, i: (i, j, 0)),
-        compiler_params=triton.CompilerParams(num_warps=8 if tile >= 128 else 4, num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=8 if tile == LARGEST_TILE else 4, num_stages=1),
         interpret=networks.interpret,
         name="ensemble",
     )(z, *weights, *biases)
