@@ -6,13 +6,13 @@ For one output with unit-signal kernel k, noise-to-signal ratio lambda, and cent
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
 so a query is one kernel row and one matrix product, whatever stands behind w and F. F times any orthogonal matrix serves too;
-one such product is lower triangular: half of the work falls away. `exact` takes all data as centres. `low_rank` takes a few,
+one such product is upper triangular: half of the work falls away. `exact` takes all data as centres. `low_rank` takes a few,
 chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other data say about those
 into w and F (the mean of the subset of regressors with the variance of the projected process). How many it takes depends on how
 smooth the function is, hardly on how many data there are, and so does the price of a query.
 """
 
-import functools
+import itertools
 
 import equinox as eqx
 import jax
@@ -24,10 +24,10 @@ from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models.normaliser import Normaliser
 
-SIZES = (64, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768)
-"""A query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
-FEWEST_COLUMNS, MOST_GROUPS = 64, 6
-"""The zeros of F are skipped by groups of columns: narrower ones would be slow products, more of them slow to compile."""
+ENDS = (64, 128, 192, 256, *range(384, 4096, 128))
+"""A CPU multiplies the columns of F in groups that end here. Narrow ones skip more of its zeros and of the centres that are not
+in use; wide ones make faster products and less to compile."""
+SMALLEST_SHARE = 1e-10  # of a direction's variance that data explain: positive, so that there is a Cholesky factor
 
 
 class Centres(eqx.Module):
@@ -36,7 +36,7 @@ class Centres(eqx.Module):
     points: Float[Array, "m d"]
     weights: Float[Array, " m"]
     factor: Float[Array, "m m"]
-    """Lower triangular."""
+    """Upper triangular."""
     used: Int[Array, ""]
     """How many of the m centres count; the weights, rows and columns of the others are zero."""
 
@@ -51,8 +51,7 @@ def exact(
     _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
-    # the factor is upper triangular: in reverse order it is lower triangular
-    return Centres(points[::-1], weights[::-1], factor[::-1, ::-1], jnp.asarray(points.shape[0]))
+    return Centres(points, weights, factor, jnp.asarray(points.shape[0]))
 
 
 def low_rank(
@@ -73,16 +72,16 @@ def low_rank(
         lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank, tolerance * jnp.sqrt(ratio)
     )
     real = jnp.arange(rank) < used
+    among_real = lambda matrix: jnp.where(real[:, None] & real[None, :], matrix, jnp.eye(rank, dtype=points.dtype))
     # K at the centres is L L^T, and K(centres, data) = L wide: the whitened features of the data are the columns of `wide`
-    lower = jnp.where(real[:, None] & real[None, :], wide[:, pivots].T, jnp.eye(rank, dtype=points.dtype))
+    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(wide[:, pivots].T)).T, 0.0)
     strength, basis = jnp.linalg.eigh(wide @ wide.T)
-    # strongest first, so that the columns of centres that are not in use come last
-    strength, basis = jnp.maximum(strength[::-1], 0.0), basis[:, ::-1]
+    strength = jnp.maximum(strength, 0.0)
     whitened_weights = basis @ ((basis.T @ (wide @ jnp.where(mask, y, 0.0))) / (strength + ratio))
-    explained = basis * jnp.sqrt(strength / (strength + ratio))
-    unwhiten = jnp.where(real[:, None], triangular_inverse(lower).T, 0.0)
-    factor = jnp.linalg.qr((unwhiten @ explained).T, mode="r").T
-    return Centres(points[pivots], unwhiten @ whitened_weights, factor, used)
+    explained = among_real((basis * jnp.maximum(strength / (strength + ratio), SMALLEST_SHARE)) @ basis.T)
+    # a Cholesky factor from the last centre to the first is upper triangular, as is what it is multiplied with
+    root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
+    return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
 
 
 class GPPosterior(Posterior):
@@ -100,34 +99,45 @@ class GPPosterior(Posterior):
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         used = largest_of_all(self.centres.used)
-        # one after the other, so that the branches on the number of centres are compiled once for all outputs
-        mean, variance = jax.lax.map(lambda output: self._query(z, output, used[output]), jnp.arange(x.shape[0]))
+        by_groups, at_once = lambda *asked: self._query_by_groups(*asked), lambda *asked: self._query_at_once(*asked)
+        query = lambda output: jax.lax.platform_dependent(z, output, used[output], cpu=by_groups, default=at_once)
+        # one after the other, so that they share what is compiled
+        mean, variance = jax.lax.map(query, jnp.arange(x.shape[0]))
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
-    def _query(
+    def _query_at_once(
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean and variance (of unit signal) of one output, in normalised units, from no more centres than are in use."""
-        kernel, centres = KERNELS[self.kernel_name], self.centres
+        """Mean and variance (of unit signal) of one output, in normalised units."""
+        del used  # what is not in use is zero, and an accelerator multiplies zeros faster than it branches
+        kernel, centres = KERNELS[self.kernel_name], jax.tree.map(lambda leaf: leaf[output], self.centres)
+        point = (z / self.lengthscales[output])[None]
+        row = kernel.cross(point, centres.points)[0]
+        explained = row @ centres.factor
+        # rounding may leave a variance just below zero where the data pin the function down
+        return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
 
-        def from_first(size: int, point: Float[Array, "1 dz"]):
-            row = kernel.cross(point, centres.points[output, :size])[0]
-            width = max(FEWEST_COLUMNS, -(-size // MOST_GROUPS))
-            variance = kernel.diagonal(point)[0]
-            for start in range(0, size, width):
-                # rows before the first column of a group are zero in it
-                shape = (1, size - start, min(width, size - start))
-                explained = row[start:] @ jax.lax.dynamic_slice(centres.factor, (output, start, start), shape)[0]
-                variance -= explained @ explained
-            # rounding may leave a variance just below zero where the data pin the function down
-            return row @ centres.weights[output, :size], jnp.maximum(variance, 0.0)
+    def _query_by_groups(
+        self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The same from no more centres than are in use, without the zeros of F."""
+        kernel, centres, most = KERNELS[self.kernel_name], self.centres, self.centres.points.shape[1]
+        point = (z / self.lengthscales[output])[None]
+        mean, variance, row = jnp.zeros((), z.dtype), kernel.diagonal(point)[0], []
+        for start, stop in itertools.pairwise([0, *(end for end in ENDS if end < most), most]):
 
-        most = centres.points.shape[1]
-        # each size takes time to compile: none that saves little against the largest
-        sizes = [size for size in SIZES if size < 0.8 * most] + [most]
-        branches = [functools.partial(from_first, size) for size in sizes]
-        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, (z / self.lengthscales[output])[None])
+            def from_group(row, start=start, stop=stop):
+                here = kernel.cross(point, centres.points[output, start:stop])[0]
+                # rows behind the last column of a group are zero in it
+                columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
+                explained = jnp.concatenate([*row, here]) @ columns
+                return here, here @ centres.weights[output, start:stop], explained @ explained
+
+            nothing = (jnp.zeros(stop - start, z.dtype), jnp.zeros((), z.dtype), jnp.zeros((), z.dtype))
+            here, part, explained = jax.lax.cond(start < used, from_group, lambda _, nothing=nothing: nothing, row)
+            row, mean, variance = [*row, here], mean + part, variance - explained
+        return mean, jnp.maximum(variance, 0.0)
