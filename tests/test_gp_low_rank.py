@@ -27,8 +27,8 @@ def test_low_rank_with_enough_centres_is_exact(x64, kernel):
     np.testing.assert_allclose(std, wanted_std, rtol=1e-6)
 
 
-def test_a_product_by_groups_is_the_whole_product(x64):
-    """What a CPU and what other devices do: the same, for centres that end within a group and at the end of one."""
+def test_a_product_in_parts_is_the_whole_product(x64):
+    """What a CPU and what other devices do: the same, for numbers of centres that fill a size and that do not."""
     rng = np.random.default_rng(7)
     z, changes, queries = problem(rng, 150)
     model = GaussianProcess(hyperparameters="fixed", lengthscale=0.3, rank=140)
@@ -37,7 +37,7 @@ def test_a_product_by_groups_is_the_whole_product(x64):
         used, points = posterior.centres.used, posterior.inputs(jnp.asarray(queries))
         assert (used > 40).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
         for output in range(2):
-            ways = posterior._query_by_groups, posterior._query_at_once
+            ways = posterior._query_in_parts, posterior._query_at_once
             both = [jax.vmap(way, in_axes=(0, None, None))(points, jnp.asarray(output), used[output]) for way in ways]
             np.testing.assert_allclose(*both, rtol=1e-9, atol=1e-9)
 

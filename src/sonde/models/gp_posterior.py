@@ -12,7 +12,7 @@ into w and F (the mean of the subset of regressors with the variance of the proj
 smooth the function is, hardly on how many data there are, and so does the price of a query.
 """
 
-import itertools
+import functools
 
 import equinox as eqx
 import jax
@@ -24,9 +24,10 @@ from sonde.models.kernels import KERNELS, Kernel
 from sonde.models.linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models.normaliser import Normaliser
 
-ENDS = (64, 128, 192, 256, *range(384, 4096, 128))
-"""A CPU multiplies the columns of F in groups that end here. Narrow ones skip more of its zeros and of the centres that are not
-in use; wide ones make faster products and less to compile."""
+SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
+"""On a CPU a query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
+FEWEST_COLUMNS, MOST_GROUPS = 64, 5
+"""And it skips the zeros of F by groups of columns. Narrower ones would be slow products, more of them slow to compile."""
 SMALLEST_SHARE = 1e-10  # of a direction's variance that data explain: positive, so that there is a Cholesky factor
 
 
@@ -99,8 +100,8 @@ class GPPosterior(Posterior):
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         used = largest_of_all(self.centres.used)
-        by_groups, at_once = lambda *asked: self._query_by_groups(*asked), lambda *asked: self._query_at_once(*asked)
-        query = lambda output: jax.lax.platform_dependent(z, output, used[output], cpu=by_groups, default=at_once)
+        in_parts, at_once = lambda *asked: self._query_in_parts(*asked), lambda *asked: self._query_at_once(*asked)
+        query = lambda output: jax.lax.platform_dependent(z, output, used[output], cpu=in_parts, default=at_once)
         # one after the other, so that they share what is compiled
         mean, variance = jax.lax.map(query, jnp.arange(x.shape[0]))
         return Belief(
@@ -121,23 +122,24 @@ class GPPosterior(Posterior):
         # rounding may leave a variance just below zero where the data pin the function down
         return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
 
-    def _query_by_groups(
+    def _query_in_parts(
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The same from no more centres than are in use, without the zeros of F."""
         kernel, centres, most = KERNELS[self.kernel_name], self.centres, self.centres.points.shape[1]
-        point = (z / self.lengthscales[output])[None]
-        mean, variance, row = jnp.zeros((), z.dtype), kernel.diagonal(point)[0], []
-        for start, stop in itertools.pairwise([0, *(end for end in ENDS if end < most), most]):
 
-            def from_group(row, start=start, stop=stop):
-                here = kernel.cross(point, centres.points[output, start:stop])[0]
+        def from_first(size: int, point: Float[Array, "1 dz"]):
+            row, variance = kernel.cross(point, centres.points[output, :size])[0], kernel.diagonal(point)[0]
+            width = max(FEWEST_COLUMNS, -(-size // MOST_GROUPS))
+            for start in range(0, size, width):
+                stop = min(start + width, size)
                 # rows behind the last column of a group are zero in it
                 columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
-                explained = jnp.concatenate([*row, here]) @ columns
-                return here, here @ centres.weights[output, start:stop], explained @ explained
+                explained = row[:stop] @ columns
+                variance -= explained @ explained
+            return row @ centres.weights[output, :size], jnp.maximum(variance, 0.0)
 
-            nothing = (jnp.zeros(stop - start, z.dtype), jnp.zeros((), z.dtype), jnp.zeros((), z.dtype))
-            here, part, explained = jax.lax.cond(start < used, from_group, lambda _, nothing=nothing: nothing, row)
-            row, mean, variance = [*row, here], mean + part, variance - explained
-        return mean, jnp.maximum(variance, 0.0)
+        # each size takes time to compile: none that saves little against the largest
+        sizes = [size for size in SIZES if size < 0.8 * most] + [most]
+        branches = [functools.partial(from_first, size) for size in sizes]
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, (z / self.lengthscales[output])[None])
