@@ -56,6 +56,10 @@ class Calibrated(Posterior):
         """The belief, recalibrated."""
         return self.factors(self.posterior.believe(x, u))
 
+    def settled(self) -> "Calibrated":
+        """The settled posterior, recalibrated."""
+        return Calibrated(self.posterior.settled(), self.factors)
+
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with recalibrated noise."""
         return Calibrated(self.posterior.member(index), self.factors)

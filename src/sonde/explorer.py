@@ -59,6 +59,12 @@ def _condition(model: Model, params: Any, data: Data, calibrated: bool, holdout:
     return lockstep(one_run)(params, data)
 
 
+@jax.jit
+def _all_finite(tree: Any):
+    # on the device: a posterior of many runs is large, and its way to the host long
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+
+
 @eqx.filter_jit
 def _believe(posterior: Posterior, x, u) -> Belief:
     return jax.vmap(lambda p, x, u: p.believe(x, u))(posterior, x, u)
@@ -225,9 +231,10 @@ class Explorer:
 
     def _set_state(self, data: Data, params: Any, episode: int) -> None:
         posterior, calibration = _condition(self.model, params, data, self._calibrated, self._holdout)
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(posterior)):
+        if not _all_finite(posterior):
             raise SondeError(
                 "explorer: the posterior is not finite after conditioning on the data; "
                 "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
             )
-        self.data, self.params, self.posterior, self.calibration, self.episode = data, params, posterior, calibration, episode
+        self.data, self.params, self.calibration, self.episode = data, params, calibration, episode
+        self.posterior = posterior.settled()

@@ -42,9 +42,9 @@ def fitting(model: Model, params: Any, data: Data) -> Work:
 
 
 def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterior]:
-    """The posterior, factorised."""
+    """The posterior, factorised, in the form that a planner queries."""
     work = compiled(_condition, model, params, data, False, 0.0)
-    return lambda: work()[0]
+    return lambda: work()[0].settled()
 
 
 def planning(problem: ControlProblem, solver: Planner, runs: int) -> Work:

@@ -50,6 +50,13 @@ class Posterior(eqx.Module):
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """The belief about the state that follows action `u` in state `x`."""
 
+    def settled(self) -> "Posterior":
+        """The same beliefs in a form that the device answers faster, if there is one; asked for between compiled calls.
+
+        Unlike `Model.condition` it may look at numbers, and so make arrays smaller.
+        """
+        return self
+
     def member(self, index: Int[Array, ""]) -> "Posterior":
         """What member `index` of an ensemble believes on its own; only models with an `ensemble_size` have members."""
         raise SondeError(f"{type(self).__name__} has no members to follow; take an ensemble, or an imagination that needs none")

@@ -99,22 +99,38 @@ class GPPosterior(Posterior):
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
-        used = largest_of_all(self.centres.used)
-        in_parts, at_once = lambda *asked: self._query_in_parts(*asked), lambda *asked: self._query_at_once(*asked)
-        query = lambda output: jax.lax.platform_dependent(z, output, used[output], cpu=in_parts, default=at_once)
-        # one after the other, so that they share what is compiled
-        mean, variance = jax.lax.map(query, jnp.arange(x.shape[0]))
+        outputs, used = jnp.arange(x.shape[0]), largest_of_all(self.centres.used)
+        mean, variance = jax.lax.platform_dependent(
+            z,
+            used,
+            # one after the other, so that they share what is compiled
+            cpu=lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs),
+            default=lambda z, _: jax.vmap(lambda output: self._query_at_once(z, output))(outputs),
+        )
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
-    def _query_at_once(
-        self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean and variance (of unit signal) of one output, in normalised units."""
-        del used  # what is not in use is zero, and an accelerator multiplies zeros faster than it branches
+    def settled(self) -> "GPPosterior":
+        """On an accelerator, arrays cut to the centres in use (the next power of two): it multiplies faster than it branches.
+
+        Programs are compiled again when the number grows past a power of two, which happens a few times in a run.
+        """
+        if all(device.platform == "cpu" for device in self.centres.points.devices()):
+            return self
+        return self.cut()
+
+    def cut(self) -> "GPPosterior":
+        """The same, with arrays no larger than the next power of two."""
+        size = max(SIZES[0], 1 << (int(jnp.max(self.centres.used)) - 1).bit_length())
+        large = lambda posterior: (posterior.centres.points, posterior.centres.weights, posterior.centres.factor)
+        points, weights, factor = large(self)
+        return eqx.tree_at(large, self, (points[..., :size, :], weights[..., :size], factor[..., :size, :size]))
+
+    def _query_at_once(self, z: Float[Array, " dz"], output: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Mean and variance (of unit signal) of one output, in normalised units; what is not in use is zero."""
         kernel, centres = KERNELS[self.kernel_name], jax.tree.map(lambda leaf: leaf[output], self.centres)
         point = (z / self.lengthscales[output])[None]
         row = kernel.cross(point, centres.points)[0]
