@@ -48,6 +48,9 @@ VARIANTS = {
     "members=3": {"members": 3},
     "one particle": {"imagine_noise": False},
     "lite": {"samples": 100, "elites": 10, "iterations": 4},
+    "less than lite=50 samples": {"samples": 50, "elites": 5, "iterations": 4},
+    "less than lite=2 iterations": {"samples": 100, "elites": 10, "iterations": 2},
+    "less than lite=horizon 10": {"samples": 100, "elites": 10, "iterations": 4, "horizon": 10},
     "single precision": {"products": "single"},
 }
 """What each variant changes, in the solver, the model or the run itself."""
@@ -55,10 +58,12 @@ VARIANTS = {
 
 def varied(config: RunConfig, changes: dict) -> RunConfig:
     """The config with changes, wherever their names belong."""
+    parts: dict[str, dict] = {"run": {}, "solver": {}, "model": {}}
     for name, value in changes.items():
-        part = next((p for p in ("solver", "model") if hasattr(getattr(config, p), name)), None)
-        config = replace(config, **({name: value} if part is None else {part: replace(getattr(config, part), **{name: value})}))
-    return config
+        part = next((p for p in ("solver", "model") if hasattr(getattr(config, p), name)), "run")
+        parts[part][name] = value
+    own = parts.pop("run")
+    return replace(config, **own, **{part: replace(getattr(config, part), **some) for part, some in parts.items()})
 
 
 def imagined_transitions(config: RunConfig) -> int:
@@ -193,9 +198,10 @@ def _draw_one(axis, name: str, measure: str, variants: dict[str, dict]) -> None:
         points = []
         for variant in members if family == "paper" else ["paper", *members]:
             values = np.asarray(variants[variant]["history"][-1][measure])
-            points.append(
-                (variants[variant]["work"] / paper["work"], values.mean(), 2 * values.std(ddof=1) / len(values) ** 0.5)
-            )
+            work, error = variants[variant]["work"] / paper["work"], 2 * values.std(ddof=1) / len(values) ** 0.5
+            points.append((work, values.mean(), error))
+            label = variant.partition("=")[2]
+            axis.annotate(label, (work, values.mean()), (4, 4), textcoords="offset points", fontsize=7, color=colours[family])
         work, mean, error = np.asarray(sorted(points)).T
         marker = {"marker": "*", "markersize": 14, "zorder": 5} if family == "paper" else {"marker": "o", "markersize": 4}
         axis.errorbar(work, mean, error, color=colours[family], linewidth=1, capsize=2, label=family, **marker)
@@ -206,6 +212,10 @@ def _draw_one(axis, name: str, measure: str, variants: dict[str, dict]) -> None:
     )
     labels = {"information": "information of the next experiment, nats", "max_epistemic_common": "uncertainty left"}
     axis.set_ylabel(labels.get(measure, "return"))
+    ticks = (0.03, 0.1, 0.3, 1, 2)
+    axis.set(xlim=(0.025, 2))
+    axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_xticks([], minor=True)
     axis.grid(alpha=0.3)
 
 

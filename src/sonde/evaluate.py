@@ -1,6 +1,6 @@
 """Zero-shot evaluation: plan a task that the model was never trained for, act on the true system, count the reward."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -17,7 +17,7 @@ from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.rollout import OnStep, rollout
-from sonde.solvers.base import ControlProblem, Planner, Solver
+from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
 from sonde.tasks import reward_named, task_label
 from sonde.worlds.base import JaxWorld, World, has_simulator
@@ -66,7 +66,8 @@ def task_policy(
     if posterior is None:
         return RandomPolicy(world.action_dim)
     problem = ControlProblem(posterior, Mean(), TaskReward(reward), world.state_dim, world.action_dim, 1)
-    return solve(solver, problem, data, for_purpose(keys, "solve"))
+    policy = solve(solver, problem, data, for_purpose(keys, "solve"))
+    return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
 
 
 @double_precision

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonde.bench import engine, work
-from sonde.bench.measuring import Plan, in_lockstep, measure, network_products, note
+from sonde.bench.measuring import Plan, belief_products, in_lockstep, measure, network_products, note
 from sonde.bench.rows import Row
 from sonde.data import Data
 from sonde.imagination import Optimistic
@@ -96,7 +96,7 @@ def planning(plan: Plan) -> Iterator[Row]:
                 timing.seconds,
                 timing.wall_seconds,
                 flop=runs * work.ensemble_queries(setting.model, *dims, transitions),
-                products=network_products(),
+                products=belief_products(),
                 extra={"transitions_per_run": transitions, "particles": problem.simulated_particles},
             )
 

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
-from sonde.bench import engine, work
+from sonde.bench import engine, real_time, time_to_task, work
 from sonde.bench.gaussian_process import centres
-from sonde.bench.measuring import Plan, measure, network_products, note, on_cpu
-from sonde.bench.real_time import benchmark
+from sonde.bench.measuring import Plan, belief_products, measure, note, on_cpu
 from sonde.bench.rows import Row
 from sonde.config import RunConfig
 from sonde.explorer import Explorer
@@ -60,13 +59,25 @@ def whole(plan: Plan) -> Iterator[Row]:
                 timing.seconds,
                 timing.wall_seconds,
                 flop=_flop(config, explorer),
-                products="f64" if isinstance(config.model, GaussianProcess) else network_products(),
+                products="f64" if isinstance(config.model, GaussianProcess) else belief_products(),
                 extra={"steps": config.horizon, "wall_seconds_per_step": timing.wall_seconds / config.horizon},
             )
 
 
 def at_a_rate(plan: Plan) -> Iterator[Row]:
     """Actions at 50 Hz on a pendulum that does not wait, against a planner without hurry."""
-    for name, result in benchmark(plan.quick).items():
+    for name, result in real_time.benchmark(plan.quick).items():
         median = result["p50_ms"] / 1e3
         yield Row("real-time", f"{name}, {result['rate']:g} Hz", 1, median, median, extra=result)
+
+
+def to_a_solved_task(plan: Plan) -> Iterator[Row]:
+    """From the start of Python until the pendulum swings up zero-shot, with an empty and with a warm cache of programs."""
+    for seed, result in time_to_task.benchmark(plan.quick).items():
+        for state in ("empty cache", "warm cache"):
+            # None: the preset's episodes did not suffice, and the time is that of trying
+            solved = result[state].pop("seconds")
+            wall = result[state]["seconds_after_episodes"][-1] if solved is None else solved
+            extra = {name: result[name] for name in ("random", "oracle", "wanted")} | {"solved": solved is not None}
+            setting = f"{time_to_task.PRESET}, {seed}, {state}"
+            yield Row("time-to-task", setting, 1, wall, wall, extra={**extra, **result[state]})

@@ -14,6 +14,7 @@ import numpy as np
 
 from sonde.bench.rows import COPY
 from sonde.errors import SondeError, one_of
+from sonde.models.fused import kernel_runs_here
 
 Named = TypeVar("Named")
 Effort = Literal["tiny", "quick", "full"]
@@ -37,8 +38,13 @@ def on_cpu() -> bool:
 
 
 def network_products() -> str:
-    """The kind of products that networks are multiplied with."""
+    """The kind of products that networks are multiplied with in training."""
     return "f32" if on_cpu() else "tf32"
+
+
+def belief_products() -> str:
+    """And in the beliefs of an ensemble: the fused kernel takes half-precision numbers, at the rate of bf16."""
+    return "bf16" if kernel_runs_here() else network_products()
 
 
 def cpu_seconds() -> float:

@@ -12,7 +12,7 @@ import jax
 
 from sonde import __version__
 from sonde.bench import ensembles, episodes, gaussian_process, peers, processes, soft_actor_critic
-from sonde.bench.measuring import Limits, Plan, network_products, note, on_cpu
+from sonde.bench.measuring import Limits, Plan, belief_products, network_products, note, on_cpu
 from sonde.bench.rows import COPY, Row
 from sonde.bench.table import in_short
 from sonde.errors import SondeError, first_line
@@ -32,13 +32,14 @@ PATHS: dict[str, Measure] = {
     "memory": processes.memory,
     "import": processes.importing,
     "real-time": episodes.at_a_rate,
+    "time-to-task": episodes.to_a_solved_task,
     "peers": peers.compare,
 }
 """A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
 PEERS = "peers"
-ON_DEMAND = ("real-time", PEERS)
+ON_DEMAND = ("real-time", "time-to-task", PEERS)
 """Measured only if asked for, since they take long."""
-KINDS = ("f64", "f32", COPY), ("f64", "f32", "tf32", "bf16", COPY)
+KINDS = ("f64", "f32", COPY), ("f64", "tf32", "bf16", COPY)
 """What is measured of the machine: on a CPU, and elsewhere."""
 
 
@@ -95,7 +96,9 @@ def _products_of(path: str) -> tuple[str, ...]:
     """The products that most rows of a path are compared with, to be measured just before it."""
     if path.startswith("gp-"):
         return ("f64",)
-    return (network_products(),) if path in ("pe-planning", "pe-training", "sac") else ()
+    if path == "pe-planning":
+        return (belief_products(),)
+    return (network_products(),) if path in ("pe-training", "sac") else ()
 
 
 def _machine(limits: Limits) -> dict[str, Any]:

@@ -162,6 +162,8 @@ class PlanningPolicy(Interruptible):
 
     problem: ControlProblem
     planner: Planner = eqx.field(static=True)
+    informs: bool = eqx.field(static=True, default=True)
+    """Whether `act` says what information it expects; that takes one more imagined plan, which a task has no use for."""
 
     def start(self) -> Any:
         """The planner's."""
@@ -171,8 +173,10 @@ class PlanningPolicy(Interruptible):
         """The first action of the best plan."""
         plan_key, imagine_key = jax.random.split(key)
         plan, state = self.planner.plan(self.problem, state, x, plan_key)
-        imagined = self.problem.imagine(x, plan, imagine_key)
-        return first_action(self.problem, plan), state, jnp.mean(information_gain(imagined.beliefs))
+        action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
+        if self.informs:
+            expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).beliefs))
+        return action, state, expected
 
     @property
     def _anytime(self) -> Anytime:
