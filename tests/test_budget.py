@@ -49,13 +49,15 @@ def test_with_time_enough_a_budget_changes_nothing(runs, solver):
 class Clock:
     """Time passes only while something is computed; `turns` says how long each turn takes (the last entry: all that follow)."""
 
-    def __init__(self, monkeypatch, turns, finish=0.003):
-        self.now, self.lasts, self.turns = 0.0, [], list(turns)
+    def __init__(self, monkeypatch, turns, finish=0.003, per_plan=0.0):
+        self.now, self.lasts, self.turns, self.sizes = 0.0, [], list(turns), []
         improve, end = policies_module._improve, policies_module._finish
 
         def timed_improve(*arguments, size):
             self.now += self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+            self.now += per_plan * size
             self.lasts.append(bool(arguments[6]))
+            self.sizes.append(size)
             return improve(*arguments, size=size)
 
         def timed_finish(*arguments):
@@ -87,9 +89,19 @@ def test_turns_go_on_while_they_fit_and_the_last_one_knows_it(monkeypatch, budge
     assert policy.late == late and policy.iterations == (0 if late else turns)
 
 
+@pytest.mark.parametrize(("budget", "size", "turns"), [(0.0521, 8, 3), (0.0331, 4, 3), (0.0281, 4, 3), (0.0201, 4, 2)])
+def test_a_small_budget_gets_several_small_turns(monkeypatch, budget, size, turns):
+    """Turns of 8 plans take 16 ms, and 4 plans are the fewest that make sense of two elites."""
+    own = Clock(monkeypatch, [0.0], per_plan=0.002)
+    policy = controller(budget=budget)
+    own.sizes.clear()
+    policy(np.zeros(2))
+    assert own.sizes == [size] * turns and (policy.late, policy.iterations) == (0, turns)
+
+
 def test_compilation_does_not_count_and_a_slow_turn_is_remembered(monkeypatch):
     # the first rounds of the warm-up "compile" for 9 s; in the first call one turn takes 25 ms
-    own = Clock(monkeypatch, [9.0, 9.0, 0.01, 0.01, 0.025, 0.01])
+    own = Clock(monkeypatch, [9.0, 9.0, 0.01, 0.01, 0.01, 0.01, 0.025, 0.01])
     policy = controller(budget=0.0431)
     policy(np.zeros(2))
     assert policy.iterations == 2 and policy.late == 0

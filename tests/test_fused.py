@@ -12,7 +12,7 @@ from sonde import ProbabilisticEnsemble
 from sonde.data import Data
 from sonde.imagination import MemberTrajectories, Optimistic
 from sonde.models.ensemble import EnsembleParams, EnsemblePosterior
-from sonde.models.fused import LARGEST_INPUT, FusedNetworks, kernel_runs_here
+from sonde.models.fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_here
 from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
 from sonde.objectives import InformationGain
@@ -109,8 +109,15 @@ def test_inputs_far_from_all_data_give_finite_outputs():
     networks = random_networks((4, 64, 64, 2), 3)
     kernel = FusedNetworks.of(networks, interpret=True)
     far, farthest = jnp.full(4, 1e30), jnp.full(4, LARGEST_INPUT)
-    assert np.isfinite(kernel(far)).all()
     np.testing.assert_array_equal(kernel(far), kernel(farthest))
+    # activations that half precision cannot hold are as large as it can hold
+    wild = FusedNetworks.of(jax.tree.map(lambda leaf: 100 * leaf, networks), interpret=True)
+    assert np.isfinite(wild(far)).all() and np.isfinite(wild(-far)).all()
+
+
+def test_networks_that_are_too_large_take_the_portable_path():
+    assert fits(random_networks((128, 256, 256, 128), 1)) and fits(random_networks((3, 2), 1))
+    assert not any(fits(random_networks(sizes, 1)) for sizes in ((129, 8, 2), (3, 257, 2), (3, 8, 8, 129)))
 
 
 @pytest.fixture

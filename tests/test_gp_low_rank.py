@@ -38,7 +38,8 @@ def test_a_product_in_parts_is_the_whole_product(x64):
         assert (used > 40).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
         for output in range(2):
             in_parts = jax.vmap(posterior._query_in_parts, in_axes=(0, None, None))(points, jnp.asarray(output), used[output])
-            at_once = jax.vmap(posterior.cut()._query_at_once, in_axes=(0, None))(points, jnp.asarray(output))
+            cut = jax.tree.map(lambda leaf, i=output: leaf[i], posterior.cut().centres)
+            at_once = jax.vmap(posterior._query_at_once, in_axes=(0, None, None))(points, posterior.lengthscales[output], cut)
             np.testing.assert_allclose(in_parts, at_once, rtol=1e-9, atol=1e-9)
         assert posterior.cut().centres.points.shape[1] == (64 if used.max() <= 64 else 128 if used.max() <= 128 else 140)
     assert posterior.settled() is posterior  # a CPU takes it in parts

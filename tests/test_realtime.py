@@ -69,10 +69,9 @@ def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
     punctual = Punctual(mind.think, INITIAL)
     ask(punctual, 0, FAR)
     began = time.perf_counter()
-    actions, new = ask(punctual, 1, SOON)
-    took = time.perf_counter() - began
+    actions, new = ask(punctual, 1, SOON)  # it does not wait for the lock, which is released below
+    assert time.perf_counter() - began > 0.9 * SOON, "it waits until the deadline"
     assert not new and np.array_equal(actions, plan_of(0)[:, 1])
-    assert 0.9 * SOON < took < 30, "it waits until the deadline, and not for the lock"
     mind.locks[1].set()
     actions, new = ask(punctual, 2, FAR)
     assert new and np.array_equal(actions, plan_of(2)[:, 0])
@@ -313,7 +312,7 @@ class Waiting(Interruptible):
     def act(self, state, x, key):
         raise NotImplementedError
 
-    def turns(self):
+    def turns(self, share=1.0):
         return (1,)
 
     def begin(self, state):
@@ -333,14 +332,16 @@ class Waiting(Interruptible):
         return np.asarray(thoughts)
 
 
-def test_compiled_code_that_hangs_does_not_hold_the_caller():
+def test_compiled_code_that_hangs_does_not_hold_the_caller(monkeypatch):
+    # only the second call, which hangs, comes to its deadline; the third first collects what that one thought
+    patience, done_by = iter([FAR, SOON, FAR, FAR]), realtime.done_by
+    monkeypatch.setattr(realtime, "done_by", lambda _, work: done_by(time.perf_counter() + next(patience), work))
     Waiting.go.set()
     with jax.enable_x64(True):
-        timed = Controller(Waiting(jnp.asarray([0.1])), jax.random.split(jax.random.key(0), 1), 2, budget=2.0)
+        timed = Controller(Waiting(jnp.asarray([0.1])), jax.random.split(jax.random.key(0), 1), 2, FAR)
     x = np.zeros(2)
     assert timed(x) == pytest.approx(0.1)
     Waiting.go.clear()
     assert timed(x) == pytest.approx(0.2) and timed.late == 1
-    assert 1.9 < timed.timing.worst < 30
     Waiting.go.set()
     assert timed(x) == pytest.approx(0.3) and (timed.late, timed.iterations) == (1, 1)

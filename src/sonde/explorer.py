@@ -62,7 +62,7 @@ def _condition(model: Model, params: Any, data: Data, calibrated: bool, holdout:
 @jax.jit
 def _all_finite(tree: Any):
     # on the device: a posterior of many runs is large, and its way to the host long
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+    return jnp.all(jnp.stack([jnp.asarray(True), *(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))]))
 
 
 @eqx.filter_jit
@@ -236,5 +236,5 @@ class Explorer:
                 "explorer: the posterior is not finite after conditioning on the data; "
                 "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
             )
-        self.data, self.params, self.calibration, self.episode = data, params, calibration, episode
-        self.posterior = posterior.settled()
+        posterior = posterior.settled()
+        self.data, self.params, self.posterior, self.calibration, self.episode = data, params, posterior, calibration, episode

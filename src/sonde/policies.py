@@ -46,8 +46,11 @@ class Interruptible(Policy):
     """A policy that thinks about each action in turns, and can act after any of them."""
 
     @abc.abstractmethod
-    def turns(self) -> tuple[int, ...]:
-        """The size of each turn, if none is cut; turns of one size share a compiled program."""
+    def turns(self, share: float = 1.0) -> tuple[int, ...]:
+        """The size of each turn, if none is cut; turns of one size share a compiled program.
+
+        `share` asks for turns that are smaller by this factor, as far as that makes sense.
+        """
 
     @abc.abstractmethod
     def begin(self, state: Any) -> Any:
@@ -140,6 +143,11 @@ def _finish(policy: Interruptible, thoughts: Any):
     return lockstep(one)(policy, thoughts)
 
 
+SHARES = 1.0, 0.5, 0.25
+ENOUGH_TURNS = 3
+"""A policy with a budget takes the largest turns of which so many fit."""
+
+
 class _Pace:
     """How long something took lately, at worst."""
 
@@ -163,20 +171,35 @@ class _Thinker:
     initial: Thought
     """What there is before any thinking, at the beginning of an episode."""
 
-    def __init__(self, policy: Interruptible, keys: Array, state_dim: int):
-        self._policy, self._keys, self._turns = policy, keys, policy.turns()
+    def __init__(self, policy: Interruptible, keys: Array, state_dim: int, budget: float):
+        self._policy, self._keys = policy, keys
+        # scopes are a thread's own, and thinking has a thread of its own
+        self._device = getattr(jax.config, "jax_default_device", None)
         thoughts = _ready(policy, keys)
         self.initial = Thought(np.asarray(_finish(policy, thoughts)[0]), 0, thoughts, 0, 0)
-        # compile all that a call runs, and learn how long it takes; which state it is shown does not matter
-        x = np.zeros((len(keys), state_dim))
-        for _ in range(3):  # the first rounds compile (a first step, and one that follows another): their times mean nothing
-            self._turn_pace, self._finish_pace = _Pace(), _Pace()
+        # several small turns are better than a large one: a search needs rounds
+        for share in SHARES:
+            self._turns = policy.turns(share)
+            self._warm_up(thoughts, np.zeros((len(keys), state_dim)))
+            if min(ENOUGH_TURNS, len(self._turns)) * self._turn_pace.slowest + self._finish_pace.slowest < budget:
+                break
+
+    def _warm_up(self, thoughts: Any, x: np.ndarray) -> None:
+        """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
+        for number in range(5):
+            if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
+                self._turn_pace, self._finish_pace = _Pace(), _Pace()
             for size in dict.fromkeys(self._turns):
                 thoughts = self._improve(thoughts, x, 0, 0, False, size)
             _, thoughts = self._finish(thoughts)
 
-    @double_precision  # a scope is a thread's own, and this runs in one of its own
     def think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
+        """What `Punctual` asks for, under the settings of the thread that made this."""
+        with jax.default_device(self._device):
+            return self._think(thought, x, step, deadline)
+
+    @double_precision
+    def _think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
         """Think until a turn as slow as the slowest of late would not fit, but one turn at least."""
         thoughts, done, last = self._caught_up(thought, step), 0, False
         while not last:
@@ -200,7 +223,7 @@ class _Thinker:
         """The thoughts, ready for `step`: what was planned moves on by one for each step that passed without a thought."""
         thoughts = thought.state
         for _ in range(step - thought.ready):
-            _, thoughts = _finish(self._policy, thoughts)
+            _, thoughts = self._finish(thoughts)
         return thoughts
 
     def _improve(self, thoughts: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
@@ -234,7 +257,7 @@ class Controller:
         if budget is not None:
             positive("policy", budget=budget)
             if isinstance(policy, Interruptible):
-                self._thinker = _Thinker(policy, self._plan_keys, state_dim)
+                self._thinker = _Thinker(policy, self._plan_keys, state_dim, budget)
                 self._punctual = Punctual(self._thinker.think, self._thinker.initial)
             else:
                 x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Float32, Int, Key
 from sonde.data import Data
 from sonde.errors import SondeError, one_of, positive, whole
 from sonde.models.base import Belief, Members, Model, Posterior
-from sonde.models.fused import FusedNetworks, kernel_runs_here
+from sonde.models.fused import FusedNetworks, fits, kernel_runs_here
 from sonde.models.network import Network, over_members
 from sonde.models.normaliser import Normaliser
 
@@ -152,7 +152,7 @@ class ProbabilisticEnsemble(Model):
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
         """The networks as they are: all they know of the data is in their weights."""
         del data
-        fast = self.products == "half" and kernel_runs_here()
+        fast = self.products == "half" and fits(params.networks) and kernel_runs_here()
         return EnsemblePosterior(params, FusedNetworks.of(params.networks) if fast else None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:

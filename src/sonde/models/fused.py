@@ -5,32 +5,44 @@ through all layers of a member, and activations never leave the chip. Products t
 bits, as much as the TF32 products that the card uses for single precision) and sum in single precision; bfloat16 would be as
 fast, but its 8 bits are too few for an epistemic std, which is a difference of members.
 
-The kernel is written in Pallas for its Triton backend and runs on NVIDIA GPUs from Ampere on. Everywhere else, and where
-gradients are wanted, `Network.__call__` is the way.
+The kernel is written in Pallas for its Triton backend, which NVIDIA GPUs from Ampere on have. Everywhere else, for networks
+larger than were tried, and where gradients are wanted, `Network.__call__` is the way. JAX means to replace that backend some
+day, so it is imported only where it is used.
 """
 
 import functools
+import importlib.util
 import itertools
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 from jaxtyping import Array, Float, Float16, Float32
 
 from sonde.models.network import Network
 
 MOST_COLUMNS = 128  # activations are held in blocks of so many columns; more do not fit the registers
 LARGEST_TILE = 128  # rows that one program takes through the network
-LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far out, and half precision ends at 65504
+MOST_WIDTH = 256
+LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far out
+LARGEST_HALF = 65504.0
 
 
 def kernel_runs_here() -> bool:
     """Whether the device on which arrays are made by default can run the kernel."""
     device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
+    if isinstance(device, str):
+        device = jax.devices(device)[0]
     capability = str(getattr(device, "compute_capability", ""))  # "9.0"; other makers' names are no numbers
-    return capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
+    able = capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
+    return able and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+
+
+def fits(networks: Network) -> bool:
+    """Whether a member's activations have room on the chip."""
+    inputs, *hidden = (weight.shape[-2] for weight in networks.weights)
+    ends = inputs, networks.weights[-1].shape[-1]
+    return max(ends) <= MOST_COLUMNS and max(hidden, default=0) <= MOST_WIDTH
 
 
 class FusedNetworks(eqx.Module):
@@ -121,12 +133,17 @@ def _all_batched(tree, batched, axis_size):
 
 def _swish(x: Array, interpret: bool) -> Array:
     """x * sigmoid(x), by the one instruction that the hardware has for it."""
+    from jax.experimental.pallas import triton
+
     half = 0.5 * x
     return half + half * (jnp.tanh(half) if interpret else triton.approx_tanh(half))
 
 
 def _kernel(rows: int, outputs: int, interpret: bool, *refs):
     """One tile of rows through all layers of one member; activations are a list of blocks of columns."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
     layers = (len(refs) - 2) // 2
     z_ref, weights, biases, out_ref = refs[0], refs[1 : 1 + layers], refs[1 + layers : -1], refs[-1]
     blocks = [z_ref[...]]
@@ -139,7 +156,9 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
             total = jnp.broadcast_to(bias[some][None, :], (blocks[0].shape[0], columns))
             for j, block in enumerate(blocks):
                 total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, some], preferred_element_type=jnp.float32)
-            following.append(total if i + 1 == layers else _swish(total, interpret).astype(jnp.float16))
+            following.append(
+                total if i + 1 == layers else jnp.minimum(_swish(total, interpret), LARGEST_HALF).astype(jnp.float16)
+            )
         blocks = following
     tile, columns = blocks[0].shape
     row = pl.program_id(0) * tile + jnp.arange(tile)
@@ -148,6 +167,9 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
 
 
 def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
     runs, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
     tile = min(LARGEST_TILE, _power_of_two(rows))

@@ -105,7 +105,7 @@ class GPPosterior(Posterior):
             used,
             # one after the other, so that they share what is compiled
             cpu=lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs),
-            default=lambda z, _: jax.vmap(lambda output: self._query_at_once(z, output))(outputs),
+            default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
         )
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
@@ -129,10 +129,11 @@ class GPPosterior(Posterior):
         points, weights, factor = large(self)
         return eqx.tree_at(large, self, (points[..., :size, :], weights[..., :size], factor[..., :size, :size]))
 
-    def _query_at_once(self, z: Float[Array, " dz"], output: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def _query_at_once(
+        self, z: Float[Array, " dz"], lengthscales: Float[Array, " dz"], centres: Centres
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean and variance (of unit signal) of one output, in normalised units; what is not in use is zero."""
-        kernel, centres = KERNELS[self.kernel_name], jax.tree.map(lambda leaf: leaf[output], self.centres)
-        point = (z / self.lengthscales[output])[None]
+        kernel, point = KERNELS[self.kernel_name], (z / lengthscales)[None]
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
         # rounding may leave a variance just below zero where the data pin the function down

@@ -118,8 +118,11 @@ class Anytime(Planner):
     """A planner that works in turns and has a plan after each; what it carries from turn to turn is its `search`."""
 
     @abc.abstractmethod
-    def turns(self) -> tuple[int, ...]:
-        """The size of each turn, if none is cut (samples, say): turns of one size share a compiled program."""
+    def turns(self, share: float = 1.0) -> tuple[int, ...]:
+        """The size of each turn, if none is cut (samples, say): turns of one size share a compiled program.
+
+        `share` asks for turns that are smaller by this factor, as far as that makes sense.
+        """
 
     @abc.abstractmethod
     def begin(self, problem: ControlProblem, state: Any) -> Any:
@@ -185,9 +188,9 @@ class PlanningPolicy(Interruptible):
             raise SondeError(f"{name} plans in one piece and cannot keep a budget; ask without one, or take the solver icem")
         return self.planner
 
-    def turns(self) -> tuple[int, ...]:
+    def turns(self, share: float = 1.0) -> tuple[int, ...]:
         """The planner's."""
-        return self._anytime.turns()
+        return self._anytime.turns(share)
 
     def begin(self, state: Any) -> Any:
         """The planner's search."""

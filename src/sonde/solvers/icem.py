@@ -92,9 +92,10 @@ class ICEM(Anytime):
         least = min(2 * self.elites, self.samples)
         return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
 
-    def turns(self) -> tuple[int, ...]:
-        """A turn is an iteration; its size is how many plans it draws."""
-        return tuple(self.sample_counts())
+    def turns(self, share: float = 1.0) -> tuple[int, ...]:
+        """A turn is an iteration; its size is how many plans it draws, no fewer than twice the elites."""
+        least = min(2 * self.elites, self.samples)
+        return tuple(max(int(share * count), least) for count in self.sample_counts())
 
     def start(self, problem: ControlProblem) -> ICEMState:
         """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN is never chosen)."""
