@@ -85,10 +85,10 @@ def _in_runs(model: GaussianProcess, count: int, runs: int, plan: Plan) -> tuple
     return in_lockstep(params, runs), in_lockstep(pendulum_data(count), runs)
 
 
-def centres(posterior: Any) -> list[int]:
-    """How many centres each output of the first run uses."""
+def centres(posterior: Any, run: int = 0) -> list[int]:
+    """How many centres each output of a run uses."""
     assert isinstance(posterior, GPPosterior)
-    return [int(number) for number in posterior.centres.used[0]]
+    return [int(number) for number in posterior.centres.used[run]]
 
 
 def planning(plan: Plan) -> Iterator[Row]:

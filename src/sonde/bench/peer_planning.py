@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from sonde.bench import engine, work
-from sonde.bench.ensembles import BETA, CHEETAH, FETCH, PENDULUM, TINY, Setting, problem_of
+from sonde.bench.ensembles import BETA, CHEETAH_WITH_NOISE, FETCH, PENDULUM, TINY, Setting, problem_of
 from sonde.bench.measuring import Plan, in_turns, installed, network_products, note
 from sonde.bench.rows import Row
 from sonde.errors import first_line
@@ -133,7 +133,8 @@ def compare(plan: Plan) -> Iterator[Row]:
         return
     torch, icem = import_module("torch"), import_module("pytorch_icem")
     torch.manual_seed(0)
-    for setting in (TINY,) if plan.effort == "tiny" else (CHEETAH, FETCH) if plan.quick else (PENDULUM, CHEETAH, FETCH):
+    quick = CHEETAH_WITH_NOISE, FETCH
+    for setting in {"tiny": (TINY,), "quick": quick, "full": (PENDULUM, *quick)}[plan.effort]:
         note(f"peers: planning, {setting.name} ...")
         problem = problem_of(setting, 1)
         ours = engine.planning(problem, setting.solver, 1)

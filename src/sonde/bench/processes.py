@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from sonde.bench.measuring import Plan, note, on_cpu
+from sonde.bench.measuring import Plan, by_the_clock, note, on_cpu
 from sonde.bench.rows import Row
 
 IMPORT = """
-import time; began = time.perf_counter()
+import time; began, began_cpu = time.perf_counter(), time.process_time()
 import sonde
-seconds = time.perf_counter() - began
+seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
 from jax._src import xla_bridge
-result = {"import_seconds": seconds, "initialises_device": xla_bridge.backends_are_initialized()}
+result = {"import_seconds": seconds, "cpu_seconds": cpu, "initialises_device": xla_bridge.backends_are_initialized()}
 """
 FIRST_ACTION = """
-import time; began = time.perf_counter()
+import time; began, began_cpu = time.perf_counter(), time.process_time()
 import sonde
 from sonde.runs.run import build_explorer
 import numpy as np
@@ -33,7 +33,7 @@ config = sonde.preset(%r)
 policy = build_explorer(config).ask()
 policy(np.zeros(config.world.state_dim))
 first = time.perf_counter() - began
-cpu = time.process_time()
+cpu = time.process_time() - began_cpu
 policy(np.zeros(config.world.state_dim))
 action = time.perf_counter() - began - first
 result = {"import_seconds": imported, "action_seconds": action, "compile_seconds": first - imported - action,
@@ -61,9 +61,14 @@ MEMORY_CASES = (
 def in_fresh_process(code: str, settings: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
     """What `code` leaves in `result`, and the wall time of the whole process."""
     command = [sys.executable, "-c", f"{code}\nimport json; print(json.dumps(result))"]
+    # it must not take most of a device's memory at once: this process may hold some of it
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(settings or {})}
     began = time.perf_counter()
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env={**os.environ, **(settings or {})})
-    return json.loads(done.stdout.splitlines()[-1]), time.perf_counter() - began
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    wall = time.perf_counter() - began
+    if done.returncode != 0:  # instead of subprocess's own error, which would quote all of the code
+        raise RuntimeError(f"a process of its own ended with exit code {done.returncode}; what it said is above")
+    return json.loads(done.stdout.splitlines()[-1]), wall
 
 
 def peak_of_this_process() -> int:
@@ -79,38 +84,38 @@ def importing(plan: Plan) -> Iterator[Row]:
     """`import sonde`, and whether it touches a device."""
     note("import ...")
     results = [in_fresh_process(IMPORT)[0] for _ in range(plan.repeats)]
-    seconds = float(np.median([result["import_seconds"] for result in results]))
-    yield Row("import", "import sonde", 1, seconds, seconds, extra={"initialises_device": results[0]["initialises_device"]})
+    wall, cpu = (float(np.median([result[name] for result in results])) for name in ("import_seconds", "cpu_seconds"))
+    extra = {"initialises_device": results[0]["initialises_device"]}
+    yield Row("import", "import sonde", 1, by_the_clock(cpu, wall), wall, extra=extra)
 
 
 def first_action(plan: Plan) -> Iterator[Row]:
-    """From the start of Python to the first action, with an empty and with a warm cache of compiled programs."""
+    """From before `import sonde` to the first action, with an empty and with a warm cache of compiled programs."""
     names = ("pendulum-gp-lite",) if plan.quick else ("pendulum-gp", "pendulum-pe-lite" if on_cpu() else "pendulum-pe")
     for name in plan.chosen(names):
         with tempfile.TemporaryDirectory() as cache:
             settings = {
                 "JAX_COMPILATION_CACHE_DIR": cache,
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",  # as on the command line
-                "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # the memory of a device may be taken already
             }
             for state in ("empty", "warm"):
                 note(f"first action of {name}, {state} cache ...")
                 result, _ = in_fresh_process(FIRST_ACTION % name, settings)
                 wall = result.pop("seconds_to_first_action")
                 cpu = result.pop("cpu_seconds")
-                yield Row("first-action", f"{name}, {state} cache", 1, cpu if on_cpu() else wall, wall, extra=result)
+                yield Row("first-action", f"{name}, {state} cache", 1, by_the_clock(cpu, wall), wall, extra=result)
 
 
 def memory(plan: Plan) -> Iterator[Row]:
     """The largest amount of memory that a path holds, libraries and compiler included."""
-    cases = {"tiny": (("pe-training", "tiny"),), "quick": (("pe-planning", "cheetah"),)}
+    cases = {"tiny": (("pe-training", "tiny"),), "quick": (("pe-planning", "cheetah, 10 particles"),)}
     for path, setting in cases.get(plan.effort, MEMORY_CASES):
         if plan.only not in (None, setting):
             continue
         for runs in plan.runs_for():
             note(f"memory of {path}, {setting}, {runs} run(s) ...")
             code = MEMORY % (path, plan.effort, (runs,), setting)
-            result, wall = in_fresh_process(code, {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+            result, wall = in_fresh_process(code)
             peak = result["process_bytes"] if on_cpu() else result["device_bytes"]
-            seconds = result.pop("cpu_seconds") if on_cpu() else wall
+            seconds = by_the_clock(result.pop("cpu_seconds"), wall)
             yield Row("memory", f"{path}, {setting}", runs, seconds, wall, extra={"peak_bytes": peak, **result})

@@ -1,4 +1,8 @@
-"""Real time: a pendulum that does not wait is swung up at 50 Hz with what was learned of it, beside a planner without hurry."""
+"""Real time: a pendulum is swung up at 50 Hz with what was learned of it, beside a planner without hurry.
+
+Without the delay of the action itself: the pendulum is simulated, and each action acts from the instant at which the state was
+measured. What the rate costs here is the thinking that does not fit, and the old plans that stand in for it.
+"""
 
 import time
 from dataclasses import replace
@@ -76,7 +80,7 @@ def _controller(config: RunConfig, explorer: Explorer, seed: int, budget: float 
 
 
 def _run(world: JaxWorld, policy: Controller, steps: int, period: float) -> tuple[float, list[float], list[int]]:
-    """The return, the seconds that each action took and its iterations; the world moves on every `period` seconds."""
+    """The return, the seconds that each action took and its iterations; there is a step every `period` seconds."""
     reward, step = jax.jit(reward_named(world, TASK)), jax.jit(world.step)
     key = for_purpose(policy.keys[0], "world")
     x = world.reset(for_purpose(policy.keys[0], "reset"))

@@ -20,8 +20,8 @@ class Row:
     """The size of the work."""
     runs: int
     """S, the runs in lockstep."""
-    seconds: float
-    """CPU-seconds of all cores on a CPU, wall time elsewhere."""
+    seconds: float | None
+    """CPU-seconds of all cores on a CPU (None if they were not counted), wall time elsewhere."""
     wall_seconds: float
     """Wall time."""
     flop: int | float | None = None
@@ -45,7 +45,7 @@ class Row:
     def rate(self) -> float | None:
         """Operations per second, or bytes per second where memory binds."""
         work = self.bytes if self.bound == COPY else self.flop
-        return None if self.bound is None or work is None else work / self.seconds
+        return None if self.bound is None or work is None or self.seconds is None else work / self.seconds
 
     @property
     def limit(self) -> float | None:

@@ -19,8 +19,10 @@ def quantity(value: int | float | None, unit: str = "") -> str:
     return f"{value:.3g} {unit}".strip()
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | None) -> str:
     """Three digits of a time."""
+    if seconds is None:
+        return DASH
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
@@ -40,6 +42,9 @@ def remark(row: Row) -> str:
     if "p99_ms" in extra:
         late = f"{extra['late']} of {extra['actions']} late"
         return f"p99 {extra['p99_ms']:.3g} ms, {late}, {extra['return_lost']:.1%} of the return lost"
+    if "solved" in extra:
+        tried = len(extra["returns"])
+        return f"{'solved after' if extra['solved'] else 'not solved in'} {tried} episode{'' if tried == 1 else 's'}"
     if "centres" in extra:
         return f"centres {'/'.join(map(str, extra['centres']))}"
     for key, text in (("transitions_per_run", "transitions"), ("gradient_steps", "gradient steps"), ("steps", "steps")):
@@ -52,7 +57,8 @@ def in_short(row: Row) -> str:
     """A result in half a line, while the others are still to come."""
     of_limit = "" if row.ratio is None else f", {share(row.ratio)} of the machine's limit ({row.bound})"
     by = f"{row.extra['by']}: " if "by" in row.extra else ""
-    return f"{by}{duration(row.seconds)}, wall {duration(row.wall_seconds)}{of_limit} {remark(row)}".rstrip()
+    seconds = "" if row.seconds is None else f"{duration(row.seconds)}, "
+    return f"{by}{seconds}wall {duration(row.wall_seconds)}{of_limit} {remark(row)}".rstrip()
 
 
 def main_table(rows: Sequence[Row], clock: str) -> Table:
@@ -96,9 +102,13 @@ def peers_table(rows: Sequence[Row], clock: str) -> Table:
             row.extra["by"],
             duration(row.seconds),
             duration(row.wall_seconds),
-            DASH if own is None or row is own else f"{row.seconds / own.seconds:.1f}",
-            DASH if own is None or row is own else f"{row.wall_seconds / own.wall_seconds:.1f}",
+            DASH if own is None or row is own else _times(row.seconds, own.seconds),
+            DASH if own is None or row is own else _times(row.wall_seconds, own.wall_seconds),
             DASH if error is None else f"{error:.1e}",
         )
         last = row.setting
     return table
+
+
+def _times(theirs: float | None, ours: float | None) -> str:
+    return DASH if theirs is None or ours is None else f"{theirs / ours:.1f}"
