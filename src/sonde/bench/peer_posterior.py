@@ -123,9 +123,10 @@ def by_gpytorch(question: Question, fast_variances: bool, lanczos: bool = False)
         means, stds = [], []
         with torch.no_grad(), factorise, settings.fast_pred_var(fast_variances):
             for model in models:
-                beliefs = [model(portion) for portion in portions]
-                means.append(torch.cat([belief.mean for belief in beliefs]))
-                stds.append(torch.cat([belief.variance for belief in beliefs]).clamp_min(0).sqrt())
+                # one portion's kernel matrix at a time: all of them would fill the memory
+                parts = [(belief.mean, belief.variance) for belief in map(model, portions)]
+                means.append(torch.cat([mean for mean, _ in parts]))
+                stds.append(torch.cat([variance for _, variance in parts]).clamp_min(0).sqrt())
         return torch.stack(means, dim=1).numpy(), torch.stack(stds, dim=1).numpy()
 
     return ask
