@@ -218,6 +218,13 @@ def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64):
     assert np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
 
 
+def test_plans_that_do_not_exist_yet_are_never_chosen_though_a_comparison_gives_them_a_value(x64):
+    problem = problem_of(clock(), of_action(lambda u: jnp.where(jnp.abs(u) > 0.1, -1.0, 0.0)))  # of NaN: 0, the best
+    solver = ICEM(horizon=3, samples=20, elites=20)  # every plan is an elite, those that do not exist too if they could be
+    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
+    assert np.isfinite(found).all() and np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
+
+
 def test_with_no_finite_reward_the_old_mean_stays(x64):
     problem = problem_of(clock(), of_action(lambda u: u * jnp.nan))
     solver = ICEM(horizon=3, samples=20, elites=5, iterations=2, keep_fraction=0.0)

@@ -139,6 +139,11 @@ def _swish(x: Array, interpret: bool) -> Array:
     return half + half * (jnp.tanh(half) if interpret else triton.approx_tanh(half))
 
 
+def _bounded(x: Array) -> Array:
+    """Within half precision. The hardware's minimum of NaN and a number is the number; NaN must stay what it is."""
+    return jnp.where(x > LARGEST_HALF, LARGEST_HALF, x)
+
+
 def _kernel(rows: int, outputs: int, interpret: bool, *refs):
     """One tile of rows through all layers of one member; activations are a list of blocks of columns."""
     from jax.experimental import pallas as pl
@@ -156,9 +161,7 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
             total = jnp.broadcast_to(bias[some][None, :], (blocks[0].shape[0], columns))
             for j, block in enumerate(blocks):
                 total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, some], preferred_element_type=jnp.float32)
-            following.append(
-                total if i + 1 == layers else jnp.minimum(_swish(total, interpret), LARGEST_HALF).astype(jnp.float16)
-            )
+            following.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
         blocks = following
     tile, columns = blocks[0].shape
     row = pl.program_id(0) * tile + jnp.arange(tile)

@@ -98,7 +98,7 @@ class ICEM(Anytime):
         return tuple(max(int(share * count), least) for count in self.sample_counts())
 
     def start(self, problem: ControlProblem) -> ICEMState:
-        """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN is never chosen)."""
+        """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN; never chosen)."""
         mean = jnp.zeros((self.horizon, problem.control_dim))
         return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan, mean.dtype))
 
@@ -128,7 +128,9 @@ class ICEM(Anytime):
         values = worth(problem.rewards(x, plans, chance_key), axis=-1)
         # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
         # double, which depend on how many runs are in lockstep, decide nothing
-        ranks = jnp.where(jnp.isfinite(values), values, -jnp.inf).astype(jnp.float32)
+        # a plan that is none may still have a value: many rewards compare, and NaN compares as false
+        usable = jnp.isfinite(values) & jnp.all(jnp.isfinite(plans), axis=(1, 2))
+        ranks = jnp.where(usable, values, -jnp.inf).astype(jnp.float32)
         top_values, top = jax.lax.top_k(ranks, self.elites)
         elite = plans[top]
         better = top_values[0] > search.best_value
