@@ -1,0 +1,5 @@
+"""The paper's figures, made anew: `paper` says what they show, `grid` what must be run for them, `backends` where.
+
+What the runs measured becomes a table (`results`), statistics over seeds (`statistics`), answers to the paper's claims
+(`claims`), and pictures (`draw`).
+"""

@@ -1,0 +1,141 @@
+"""What the paper's figures show, as data: panels, methods, and how long and how often each world is explored.
+
+A *setting* is a world with its model and planner: the preset of that name (`sonde.presets`), or its lite variant.
+"""
+
+from dataclasses import dataclass, replace
+
+from sonde.config import RunConfig
+from sonde.errors import one_of
+from sonde.presets import preset
+
+ACTIVE = ("opax", "mean-ae", "pets-ae")
+"""The methods of the paper that choose what to explore, without any task."""
+TRAINED_ON = {
+    "pendulum-gp": "swing-up",
+    "pendulum-pe": "keep-down",
+    "mountain-car": "reach-goal",
+    "reacher": "reach",
+    "swimmer": "go-to",
+    "cheetah": "forward",
+}
+"""The task that h-ucrl explores for in each setting."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One metric of one setting, a curve per method."""
+
+    setting: str
+    metric: str
+    title: str
+
+    @property
+    def is_return(self) -> bool:
+        """Whether more is better; otherwise it is an uncertainty, and less is."""
+        return self.metric.startswith("return/")
+
+    @property
+    def task(self) -> str:
+        """The task whose return it shows."""
+        return self.metric.removeprefix("return/")
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it is the return of a task that h-ucrl was not trained on."""
+        return self.is_return and self.task != TRAINED_ON[self.setting]
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """A figure of the paper."""
+
+    title: str
+    methods: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    claims: tuple[str, ...]
+    """Which of the paper's claims it answers (`sonde.reproduce.claims`)."""
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What must be run for it."""
+        return tuple(dict.fromkeys(panel.setting for panel in self.panels))
+
+
+FIGURES = {
+    "uncertainty": PaperFigure(
+        "Figure 1: largest epistemic uncertainty in the reachable set",
+        (*ACTIVE, "random"),
+        (
+            Panel("pendulum-gp", "max_epistemic", "Pendulum, GP"),
+            Panel("pendulum-pe", "max_epistemic", "Pendulum, PE"),
+        ),
+        ("C1", "C2", "C3"),
+    ),
+    "downstream": PaperFigure(
+        "Figure 2: return of tasks, zero-shot",
+        (*ACTIVE, "random", "h-ucrl"),
+        (
+            Panel("pendulum-gp", "return/swing-up", "(1) Pendulum swing-up, GP"),
+            Panel("pendulum-pe", "return/keep-down", "(2) Pendulum keep-down"),
+            Panel("mountain-car", "return/reach-goal", "(3) MountainCar"),
+            Panel("reacher", "return/reach", "(4) Reacher"),
+            Panel("swimmer", "return/go-to", "(5) Swimmer go-to"),
+            Panel("cheetah", "return/forward", "(6) Cheetah forward"),
+            Panel("pendulum-pe", "return/swing-up", "(7) Pendulum swing-up"),
+            Panel("swimmer", "return/go-away", "(8) Swimmer go-away"),
+            Panel("cheetah", "return/backward", "(9) Cheetah backward"),
+        ),
+        ("C4", "C5", "C6", "C7"),
+    ),
+    "rewards": PaperFigure(
+        "Figure 4: information gain or sum of variances as reward",
+        ("opax", "opax-sum"),
+        (
+            Panel("pendulum-gp", "max_epistemic", "Pendulum, GP: uncertainty"),
+            Panel("pendulum-pe", "max_epistemic", "Pendulum, PE: uncertainty"),
+            Panel("cheetah", "max_epistemic", "Cheetah: uncertainty"),
+            Panel("pendulum-gp", "return/swing-up", "Pendulum swing-up, GP"),
+            Panel("pendulum-pe", "return/swing-up", "Pendulum swing-up, PE"),
+            Panel("cheetah", "return/forward", "Cheetah forward"),
+            Panel("cheetah", "return/backward", "Cheetah backward"),
+        ),
+        ("C8",),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of an experiment is run: seeds, and rounds per setting. Nothing else differs between scales."""
+
+    seeds: int
+    rounds: dict[str, int]
+
+
+SCALES = {
+    "small": Scale(3, {"pendulum-gp": 5, "pendulum-pe": 5, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5}),
+    "medium": Scale(
+        10, {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 15, "swimmer": 20, "cheetah": 30}
+    ),
+    # what the public runs collect; the paper does not say
+    "paper": Scale(10, {name: preset(name).episodes for name in TRAINED_ON}),
+}
+
+EVALUATIONS = {"mountain-car": 5, "reacher": 20}
+"""Rollouts of each evaluation where the start is random and a policy costs nothing to run again; one elsewhere."""
+
+
+def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: int = 0, lite: bool = False) -> RunConfig:
+    """A batch of runs: `seeds` of them, in lockstep."""
+    one_of("setting", setting, TRAINED_ON)
+    return replace(
+        preset(f"{setting}-lite" if lite else setting),
+        method=method,
+        task=TRAINED_ON[setting] if method == "h-ucrl" else None,
+        episodes=rounds,
+        seeds=seeds,
+        first_seed=first_seed,
+        evaluation_rollouts=EVALUATIONS.get(setting, 1),
+        capacity=None,
+    )
