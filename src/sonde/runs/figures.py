@@ -137,7 +137,7 @@ def panels_of(groups: Sequence[Group]) -> list[Panel]:
 
 def draw_curves(stores: list[RunStore], out: Path) -> None:
     """Runs side by side: one panel per metric, one line per group of stores, a band of two standard errors over its seeds."""
-    _format(out)  # refuse before any work
+    file_format(out)  # refuse before any work
     worlds = sorted({world_label(store.config.world) for store in stores})
     if len(worlds) != 1:
         raise SondeError(f"a figure of curves shows one or more runs on one world, got {', '.join(worlds) or 'no run'}")
@@ -166,7 +166,7 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
             figure.legend(handles, names, loc="outside lower center", ncols=min(len(names), max(columns - 1, 1)))
         spread = "; mean over seeds, band: ± 2 standard errors" if any(len(group.seeds) > 1 for group in groups) else ""
         figure.suptitle(f"Exploration of the {worlds[0]}{spread}")
-        _save(figure, out)
+        save_figure(figure, out)
 
 
 def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
@@ -180,7 +180,7 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
     if log:
         # a band may reach zero: the axis goes down to a third of the mean for it, and the rest runs out at its foot
         lows = [np.maximum(low, mean / 3) for low, mean in zip(lows, means, strict=True)]
-    _scale(ax, log, np.nanmin(np.concatenate(lows)), np.nanmax(np.concatenate(highs)))
+    scale_y(ax, log, np.nanmin(np.concatenate(lows)), np.nanmax(np.concatenate(highs)))
     for i, (episodes, _, band) in enumerate(curves):
         colour, marker = LOOKS.get(methods[i], OTHER_LOOK)
         style = LINE_STYLES[methods[:i].count(methods[i]) % len(LINE_STYLES)]
@@ -195,11 +195,11 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
     ax.grid(color="0.9")
 
 
-def _scale(ax: Axes, log: bool, low: float, high: float) -> None:
-    """A y axis from `low` to `high`, with labels that can be read."""
+def scale_y(ax: Axes, log: bool, low: float, high: float, least: float = 1e-3) -> None:
+    """A y axis from `low` to `high`, with labels that can be read; one that is not logarithmic spans `least` or more."""
     if not log:
         # do not blow up what is hardly a difference to the height of the panel
-        half = 0.56 * max(high - low, 1e-3, 0.01 * abs(high))
+        half = 0.56 * max(high - low, least, 0.01 * abs(high))
         ax.set_ylim((low + high) / 2 - half, (low + high) / 2 + half)
         return
     margin = 1.02 * (high / low) ** 0.06
@@ -213,19 +213,19 @@ def _scale(ax: Axes, log: bool, low: float, high: float) -> None:
 
 def draw_states(explorer: Explorer, world: World, out: Path) -> None:
     """Where the first run went, over how uncertain its model still is there and elsewhere."""
-    _format(out)
+    file_format(out)
     plane = world.plane()
     if plane is None:
         raise SondeError(f"the states of {type(world).__name__} have no picture in two dimensions (its plane() is None)")
     if explorer.episode == 0:
         raise SondeError("the explorer has no finished episode yet: there are no states to draw")
     with matplotlib.rc_context(STYLE):
-        _save(states_figure(explorer, plane), out)
+        save_figure(states_figure(explorer, plane), out)
 
 
 def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:
     """Whether the model's intervals hold what they promise: reliability on the held-out measurements of all runs."""
-    _format(out)
+    file_format(out)
     if not _has_held_out(explorer):
         raise SondeError("no measurement was held out, so there is no reliability to draw; set holdout above 0, to 0.2 say")
     assert explorer.calibration is not None
@@ -234,7 +234,7 @@ def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:
         figure = calibration_figure(before, after, world.state_names)
         runs = f"; {explorer.runs} runs (thin) and their mean" if explorer.runs > 1 else ""
         figure.suptitle(f"Reliability on held-out measurements\nafter episode {explorer.episode}{runs}")
-        _save(figure, out)
+        save_figure(figure, out)
 
 
 def _has_held_out(explorer: Explorer) -> bool:
@@ -261,15 +261,16 @@ def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
     return [folder / "curves.png", *draw_model(explorer, store.config.world, lambda name: folder / f"{name}.png")]
 
 
-def _format(out: Path) -> str:
+def file_format(out: Path) -> str:
     """The format that the suffix asks for."""
     if out.suffix.lower() not in FORMATS:
         raise SondeError(f"a picture cannot be written to {out.name!r}: end its name in one of {', '.join(FORMATS)}")
     return out.suffix.lower().removeprefix(".")
 
 
-def _save(figure: Figure, out: Path) -> None:
+def save_figure(figure: Figure, out: Path) -> None:
+    """Write it whole or not at all, in the format of its suffix."""
     content = io.BytesIO()
-    figure.savefig(content, format=_format(out))
+    figure.savefig(content, format=file_format(out))
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, content.getvalue())
