@@ -23,6 +23,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   evaluate DIR --task T    solve a task with what a run has learned, and film it (--video FILE.mp4)
   plot DIR [DIR ...]       draw runs side by side
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
+  reproduce FIGURE         make the paper's figures anew and answer its claims: uncertainty, downstream, rewards or all
   bench [PATH ...]         measure the hot paths on this machine, against its limits and (--peers) against other packages
   list                     presets, worlds and tasks, models, methods
 
@@ -204,6 +205,13 @@ def export(args: list[str]) -> None:
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")
 
 
+def reproduce(args: list[str]) -> None:
+    """`sonde reproduce FIGURE`."""
+    from sonde.cli_reproduce import reproduce
+
+    reproduce(args)
+
+
 @dataclass
 class BenchArguments:
     """Measure the hot paths at the paper's settings: work, time, rate, and the machine's own limit in the same process."""
@@ -297,6 +305,7 @@ COMMANDS = {
     "evaluate": evaluate,
     "plot": plot,
     "export": export,
+    "reproduce": reproduce,
     "bench": bench,
     "list": list_everything,
 }
@@ -315,7 +324,7 @@ def main() -> None:
         return
     try:
         one_of("command", args[0], COMMANDS)
-        _remember_compilations()
+        remember_compilations()
         COMMANDS[args[0]](args[1:])
     except BrokenPipeError:  # the reader of our output has left
         sys.stderr.close()
@@ -324,7 +333,7 @@ def main() -> None:
         raise SystemExit(2) from None
 
 
-def _remember_compilations() -> None:
+def remember_compilations() -> None:
     """Keep compiled programs between runs, in the user's cache folder, unless JAX was told otherwise."""
     import jax
 

@@ -6,7 +6,7 @@ World, model and solver are classes that their own tables name; in JSON each car
 import dataclasses
 import json
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -153,6 +153,16 @@ def world_label(world: World) -> str:
     if isinstance(world, GymWorld):
         return task_label(world.env)
     return f"system of {', '.join(world.states)}" if isinstance(world, OwnSystem) else name_in_table(world)
+
+
+def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
+    """What differs between two configs, in words, field by field."""
+    if dataclasses.is_dataclass(saved) and type(saved) is type(given):
+        for field in dataclasses.fields(saved):
+            path = f"{name}.{field.name}" if name else field.name
+            yield from differences(getattr(saved, field.name), getattr(given, field.name), path)
+    elif saved != given:
+        yield f"{name} is {saved!r} there and {given!r} here"
 
 
 def to_json(config: RunConfig) -> str:

@@ -1,21 +1,17 @@
 """Measures paths one after the other, and keeps what is there, come what may."""
 
 import json
-import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import jax
-
-from sonde import __version__
 from sonde.bench import ensembles, episodes, gaussian_process, peers, processes, soft_actor_critic
 from sonde.bench.measuring import Limits, Plan, belief_products, network_products, note, on_cpu
 from sonde.bench.rows import COPY, Row
 from sonde.bench.table import in_short
 from sonde.errors import SondeError, first_line
+from sonde.machine import this_machine
 from sonde.precision import double_precision
 from sonde.runs.files import write_atomically
 
@@ -108,19 +104,7 @@ def _products_of(path: str) -> tuple[str, ...]:
 
 def _machine(limits: Limits) -> dict[str, Any]:
     return {
-        "sonde": __version__,
-        "python": platform.python_version(),
-        "jax": jax.__version__,
-        "device": jax.devices()[0].device_kind,
-        "processor": processor(),
+        **this_machine(),
         "clock": "CPU-seconds" if on_cpu() else "seconds",
         "limits": {name: max(values) for name, values in limits.measured.items()},
     }
-
-
-def processor() -> str:
-    """What kind of CPU this is, and how many cores there are for us."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{names[0] if names else platform.machine()}, {cores} core{'' if cores == 1 else 's'}"

@@ -11,12 +11,11 @@ was measured but not yet learned from is learned from first, and the same measur
 """
 
 import contextlib
-import dataclasses
 import time
 from pathlib import Path
 from typing import Any
 
-from sonde.config import EXPLORE, RunConfig, with_absolute_paths
+from sonde.config import EXPLORE, RunConfig, differences, with_absolute_paths
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import task_policy
@@ -159,20 +158,10 @@ class Experiment:
 
 def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:
     """A run goes on under the config that it began with, or not at all."""
-    differing = list(_differences(saved, given, ""))
+    differing = list(differences(saved, given))
     if differing:
         raise SondeError(
             f"{folder} was begun with another config: {'; '.join(differing)}; "
             "give the same config to go on, or another folder to begin anew "
             "('sonde export' and data=FILE take the measurements there)"
         )
-
-
-def _differences(saved: Any, given: Any, name: str):
-    """What differs, in words, field by field."""
-    if dataclasses.is_dataclass(saved) and type(saved) is type(given):
-        for field in dataclasses.fields(saved):
-            path = f"{name}.{field.name}" if name else field.name
-            yield from _differences(getattr(saved, field.name), getattr(given, field.name), path)
-    elif saved != given:
-        yield f"{name} is {saved!r} there and {given!r} here"

@@ -1,0 +1,64 @@
+"""`sonde reproduce`: its options."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from sonde.errors import one_of, whole
+from sonde.reproduce.command import EVERYTHING, Experiment, on_accelerator, print_failures, report, run_missing
+from sonde.reproduce.paper import FIGURES
+
+
+@dataclass
+class ReproduceArguments:
+    """Make figures of the paper anew: run what is missing, draw, and answer the paper's claims. May be stopped at any time."""
+
+    figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
+    """uncertainty (Figure 1), downstream (Figure 2), rewards (Figure 4) or all."""
+    scale: Literal["small", "medium", "paper"] = "small"
+    """How many rounds and seeds: small fits two cores, medium a GPU for half an hour, paper is all."""
+    seeds: int | None = None
+    """Seeds of each method, in place of the scale's."""
+    settings: Literal["auto", "paper", "lite"] = "auto"
+    """The paper's planners and models, or lighter ones; auto: the paper's on a GPU, lite ones on a CPU."""
+    out: Path = Path("reproduced")
+    """Folder for runs, tables and figures."""
+    only: tuple[str, ...] = ()
+    """Only these: pendulum-gp, pendulum-pe, mountain-car, reacher, swimmer, cheetah."""
+    methods: tuple[str, ...] = ()
+    """Only these methods."""
+    run: bool = True
+    """Run what is missing; --no-run draws what there is."""
+    workers: int = 1
+    """Batches to work on at the same time, each in a process of its own."""
+    backend: Literal["local", "ray"] = "local"
+    """Where: on this machine, or on a Ray cluster (needs the extra 'cluster')."""
+    address: str | None = None
+    """The Ray cluster; by default one is started on this machine."""
+    gpus: float = 0.0
+    """GPUs that Ray gives to each batch, such as 0.25; 0: batches run on CPUs."""
+
+
+def reproduce(args: list[str]) -> None:
+    """`sonde reproduce FIGURE`."""
+    chosen = tyro.cli(ReproduceArguments, args=args, prog="sonde reproduce")
+    one_of("figure", chosen.figure, (*FIGURES, EVERYTHING))
+    whole("reproduce", workers=chosen.workers)
+    figures = tuple(FIGURES) if chosen.figure == EVERYTHING else (chosen.figure,)
+    lite = chosen.settings == "lite" or (chosen.settings == "auto" and not on_accelerator())
+    experiment = Experiment(figures, chosen.scale, chosen.seeds, lite, chosen.out, chosen.only, chosen.methods)
+    console, failures = Console(), {}
+    try:
+        if chosen.run:
+            failures = run_missing(experiment, chosen.backend, chosen.workers, chosen.address, chosen.gpus, console)
+    except KeyboardInterrupt:
+        console.print("Stopped. Every finished round is safe: the same command goes on. This is what there is:")
+        report(experiment, console)
+        raise SystemExit(130) from None
+    report(experiment, console)
+    if failures:
+        print_failures(failures, experiment.batches(), console)
+        raise SystemExit(1)

@@ -1,0 +1,28 @@
+"""What a result was made with."""
+
+import os
+import platform
+from pathlib import Path
+
+import jax
+
+from sonde import __version__
+
+
+def this_machine() -> dict[str, str]:
+    """Versions, the device that JAX computes on, and the processor."""
+    return {
+        "sonde": __version__,
+        "python": platform.python_version(),
+        "jax": jax.__version__,
+        "device": jax.devices()[0].device_kind,
+        "processor": processor(),
+    }
+
+
+def processor() -> str:
+    """What kind of CPU this is, and how many cores there are for us."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{names[0] if names else platform.machine()}, {cores} core{'' if cores == 1 else 's'}"

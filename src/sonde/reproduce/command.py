@@ -1,0 +1,186 @@
+"""`sonde reproduce`: run what is missing, then say and draw what there is.
+
+DIR/uncertainty/curves.csv         every metric of every seed and round
+DIR/uncertainty/claims.json        the paper's claims, answered, with their numbers
+DIR/uncertainty/made-with.json     configs, versions, machines, seconds
+DIR/uncertainty/uncertainty.png    the figure; -iqm: with interquartile means
+DIR/runs/                          the runs themselves (`sonde.reproduce.grid`)
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jax
+from rich.console import Console
+
+from sonde.config import to_json
+from sonde.errors import SondeError, one_of, whole
+from sonde.reproduce.claims import Claim, judge_claims, print_claims
+from sonde.reproduce.grid import REFERENCES, Batch, Grid
+from sonde.reproduce.local import run_locally
+from sonde.reproduce.paper import FIGURES, SCALES, PaperFigure
+from sonde.reproduce.progress import GridProgress, duration, name
+from sonde.runs.files import write_atomically
+
+EVERYTHING = "all"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Figures of the paper, at a scale, in a folder."""
+
+    figures: tuple[str, ...]
+    scale: str
+    seeds: int | None
+    lite: bool
+    out: Path
+    settings: tuple[str, ...] = ()
+    """Only these; all that the figures need, if empty."""
+    methods: tuple[str, ...] = ()
+    """Only these; all that the figures need, if empty."""
+
+    def __post_init__(self):
+        """Refuse what no figure has."""
+        for figure in self.figures:
+            one_of("figure", figure, FIGURES)
+        one_of("scale", self.scale, SCALES)
+        if self.seeds is not None:
+            whole("reproduce", seeds=self.seeds)
+        for given, known in (
+            (self.settings, {s for f in self._figures for s in f.settings}),
+            (self.methods, {m for f in self._figures for m in f.methods}),
+        ):
+            for entry in given:
+                one_of(f"setting or method of {', '.join(self.figures)}", entry, known)
+        if self.out.exists() and not self.out.is_dir():
+            raise SondeError(f"reproduce: --out must be a folder, got the file {self.out}")
+
+    @property
+    def _figures(self) -> list[PaperFigure]:
+        return [FIGURES[figure] for figure in self.figures]
+
+    def grid(self, figure: str) -> Grid:
+        """What one figure needs."""
+        scale, whole_figure = SCALES[self.scale], FIGURES[figure]
+        settings = tuple(s for s in whole_figure.settings if not self.settings or s in self.settings)
+        methods = tuple(m for m in whole_figure.methods if not self.methods or m in self.methods)
+        return Grid(settings, methods, scale.rounds, self.seeds or scale.seeds, self.lite, self.out.absolute())
+
+    def batches(self) -> list[Batch]:
+        """What all figures need, each batch once."""
+        return list(dict.fromkeys(batch for figure in self.figures for batch in self.grid(figure).batches()))
+
+    def folder(self, figure: str) -> Path:
+        """Where a figure's results go."""
+        return self.out / (f"{figure}-lite" if self.lite else figure)
+
+
+def run_missing(
+    experiment: Experiment, backend: Literal["local", "ray"], workers: int, address: str | None, gpus: float, console: Console
+) -> dict[Path, str]:
+    """Bring every batch to its end; what went wrong, by folder."""
+    batches = experiment.batches()
+    missing = [batch for batch in batches if not batch.finished]
+    console.print(
+        f"{len(batches)} batches, {len(batches) - len(missing)} of them finished; "
+        f"runs are in {experiment.out / 'runs'}, and may be stopped and started again at any time",
+        soft_wrap=True,
+    )
+    with GridProgress(batches, workers, console) as progress:
+        if backend == "ray":
+            from sonde.reproduce.cluster import run_on_ray
+
+            return run_on_ray(missing, address, gpus, progress)
+        return run_locally(missing, workers, progress)
+
+
+def report(experiment: Experiment, console: Console) -> list[Claim]:
+    """Save, draw and print what there is; the claims of all figures."""
+    from sonde.reproduce.draw import draw_figure, draw_iqm
+
+    answered = []
+    for figure in experiment.figures:
+        grid, folder = experiment.grid(figure), experiment.folder(figure)
+        results = grid.results(folder / "curves.csv")
+        if not results.rows:
+            console.print(f"{figure}: nothing was run yet")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        claims = judge_claims(results, FIGURES[figure].claims)
+        made_with = _made_with(experiment, grid, folder)
+        results.save(folder / "curves.csv")
+        write_atomically(folder / "claims.json", _json([claim.to_json() for claim in claims]))
+        write_atomically(folder / "made-with.json", _json(made_with))
+        note = _note(experiment, made_with)
+        draw_figure(figure, results, folder / f"{figure}.png", note)
+        draw_iqm(figure, results, folder / f"{figure}-iqm.png", note)
+        for path in sorted(folder.glob("*.png")):
+            console.print(f"Figure: {path}", soft_wrap=True)
+        answered += claims
+    print_claims(answered, console)
+    return answered
+
+
+def _made_with(experiment: Experiment, grid: Grid, folder: Path) -> dict:
+    """Where the numbers come from; what an earlier report says of runs that are not here is kept."""
+    path = folder / "made-with.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    batches = [batch for batch in grid.batches() if batch.rows()]
+    machines = [machine for batch in batches for machine in batch.machines()]
+    own = {f"{batch.setting} {batch.kind} {batch.seeds}": _batch_facts(batch) for batch in batches}
+    return {
+        "scale": experiment.scale,
+        "settings": "lite" if experiment.lite else "paper",
+        "machines": _once([*earlier.get("machines", []), *machines]),
+        "batches": earlier.get("batches", {}) | own,
+    }
+
+
+def _batch_facts(batch: Batch) -> dict:
+    seconds: dict[int, float] = {}
+    for row in batch.rows():
+        seconds[row["episode"]] = sum(value for key, value in row.items() if key.startswith("seconds/"))
+    return {
+        "rounds": batch.rounds_done(),
+        "of": batch.rounds,
+        "seconds": None if batch.kind == REFERENCES else round(sum(seconds.values()), 1),
+        "config": json.loads(to_json(batch.config)),
+    }
+
+
+def _once(entries: Sequence[dict]) -> list[dict]:
+    return [entry for i, entry in enumerate(entries) if entry not in entries[:i]]
+
+
+def _note(experiment: Experiment, made_with: dict) -> str:
+    """What every figure says of its making."""
+    scale = SCALES[experiment.scale]
+    seeds = experiment.seeds or scale.seeds
+    devices = dict.fromkeys(
+        machine["processor"] if machine["device"] == "cpu" else machine["device"] for machine in made_with["machines"]
+    )
+    settings = "lite settings (less planning, smaller networks)" if experiment.lite else "the paper's settings"
+    seconds = sum(facts["seconds"] or 0.0 for facts in made_with["batches"].values())
+    return f"scale {experiment.scale}: {seeds} seeds; {settings}; {'; '.join(devices)}; {duration(seconds)} of computing"
+
+
+def _json(value: object) -> bytes:
+    return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def on_accelerator() -> bool:
+    """Whether JAX computes on something faster than a CPU."""
+    # this process, and those that it starts, share the accelerator: none may take all of its memory
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    return jax.default_backend() != "cpu"
+
+
+def print_failures(failures: dict[Path, str], batches: Sequence[Batch], console: Console) -> None:
+    """Say what did not come to its end."""
+    for batch in batches:
+        if batch.folder in failures:
+            console.print(f"{name(batch)} failed: {failures[batch.folder]}", markup=False, soft_wrap=True)

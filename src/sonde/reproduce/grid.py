@@ -1,0 +1,152 @@
+"""Which runs an experiment needs, which of them exist, and how far they are.
+
+    DIR/runs/pendulum-gp/opax/10-rounds-seeds-0-9    a batch: runs that advance in lockstep, the folder of a run like any other
+    DIR/runs/pendulum-gp/references-seeds-0-9        the same planner on the true system, and random actions, for every task
+
+Whatever is there already is gone on with, or used as it is: more seeds become further batches, fewer take what they need.
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sonde.config import RunConfig, differences
+from sonde.errors import SondeError
+from sonde.reproduce.paper import run_config
+from sonde.reproduce.results import Results, Row
+from sonde.runs.store import RunStore
+
+REFERENCES = "references"
+REFERENCE_FILE = "references.csv"
+REFERENCE_ROWS = ("oracle", "random-actions")
+"""What its rows call them, in the place of a method."""
+MACHINES = "machines.jsonl"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Runs of one setting and method that advance in lockstep; or the references of a setting, which are judged at once."""
+
+    setting: str
+    kind: str
+    """A method, or `REFERENCES`."""
+    config: RunConfig
+    folder: Path
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds it has when it is done."""
+        return 1 if self.kind == REFERENCES else self.config.episodes
+
+    @property
+    def seeds(self) -> str:
+        """Which, in words."""
+        first, last = self.config.seed_list[0], self.config.seed_list[-1]
+        return f"{first}-{last}"
+
+    def create(self) -> None:
+        """Make its folder, if it has none yet."""
+        if not self.folder.exists():
+            RunStore.create(self.folder, self.config)
+
+    def rounds_done(self) -> int:
+        """Rounds that need not be done again."""
+        if self.kind == REFERENCES:
+            return int((self.folder / REFERENCE_FILE).exists())
+        notes = (self.folder / "checkpoints").glob("*.json")
+        return max((int(path.stem) for path in notes if path.stem.isdigit()), default=0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.rounds_done() >= self.rounds
+
+    def rows(self) -> list[Row]:
+        """What was measured in the rounds that are done."""
+        if not self.folder.exists():
+            return []
+        if self.kind == REFERENCES:
+            return Results.load(self.folder / REFERENCE_FILE).rows if self.finished else []
+        done = self.rounds_done()
+        names = {"setting": self.setting, "method": self.kind}
+        return [names | row for row in RunStore.open(self.folder).load_metrics() if row["episode"] <= done]
+
+    def machines(self) -> list[dict[str, str]]:
+        """Machines and versions that worked on it."""
+        path = self.folder / MACHINES
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [json.loads(line) for line in dict.fromkeys(lines)]
+
+    def seconds_per_round(self) -> float | None:
+        """How long the latest rounds took; None before there is one."""
+        rows = {row["episode"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in self.rows()}
+        latest = [seconds for _, seconds in sorted(rows.items())][1:][-3:] or list(rows.values())  # the first one compiles
+        return sum(latest) / len(latest) if latest else None
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What an experiment wants: every method in every setting, for so many rounds and seeds."""
+
+    settings: tuple[str, ...]
+    methods: tuple[str, ...]
+    rounds: dict[str, int]
+    seeds: int
+    lite: bool
+    out: Path
+
+    def batches(self) -> list[Batch]:
+        """All that is needed, existing batches first; refused if one that exists was made with other settings."""
+        found = []
+        for setting in self.settings:
+            found += self._covering(setting, REFERENCES)
+            for method in self.methods:
+                found += self._covering(setting, method)
+        return found
+
+    def _covering(self, setting: str, kind: str) -> list[Batch]:
+        """The batches that together have all seeds."""
+        rounds = self.rounds[setting]
+        config = run_config(setting, "random" if kind == REFERENCES else kind, rounds, self.seeds, lite=self.lite)
+        if kind == REFERENCES:  # they do not depend on how long anything is explored
+            config = replace(config, episodes=1)
+        name = f"{setting}-lite" if self.lite else setting
+        parent = self.out / "runs" / name if kind == REFERENCES else self.out / "runs" / name / kind
+        prefix = REFERENCES if kind == REFERENCES else f"{rounds}-rounds"
+        batches = [
+            self._existing(setting, kind, config, folder)
+            for folder in sorted(parent.glob(f"{prefix}-seeds-*"))
+            if (folder / "config.json").exists()
+        ]
+        have = {seed for batch in batches for seed in batch.config.seed_list}
+        for first, last in _stretches(seed for seed in config.seed_list if seed not in have):
+            seeds = replace(config, first_seed=first, seeds=last - first + 1)
+            batches.append(Batch(setting, kind, seeds, parent / f"{prefix}-seeds-{first}-{last}"))
+        return [batch for batch in batches if set(batch.config.seed_list) & set(config.seed_list)]
+
+    def _existing(self, setting: str, kind: str, config: RunConfig, folder: Path) -> Batch:
+        saved = RunStore.open(folder).config
+        wanted = replace(config, seeds=saved.seeds, first_seed=saved.first_seed)
+        if differing := list(differences(saved, wanted)):
+            raise SondeError(f"{folder} was made with other settings: {'; '.join(differing)}; name another folder with --out")
+        return Batch(setting, kind, saved, folder)
+
+    def results(self, table: Path) -> Results:
+        """What was measured so far: of runs that are here, and of those of which only the numbers are, in `table`."""
+        batches = self.batches()
+        here = {(batch.setting, batch.kind) for batch in batches if batch.folder.exists()}
+        rows = Results.load(table).rows if table.exists() else []
+        rows = [row for row in rows if (row["setting"], row["method"]) not in here]
+        rows += [row for batch in batches for row in batch.rows()]
+        wanted = lambda row: row["seed"] < self.seeds and row["episode"] <= self.rounds[row["setting"]]
+        chosen = Results(rows).only(self.settings, (*self.methods, *REFERENCE_ROWS))
+        return Results(row for row in chosen.rows if wanted(row))
+
+
+def _stretches(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Stretches of numbers that follow each other, as (first, last)."""
+    for _, group in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
+        stretch = [number for _, number in group]
+        yield stretch[0], stretch[-1]

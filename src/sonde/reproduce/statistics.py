@@ -1,0 +1,215 @@
+"""Statistics over seeds: curves with bands, bootstrap intervals, paired differences, and scores that tasks share.
+
+Every resample is drawn from one fixed seed, so that the same results always give the same answer. Intervals are 95 % percentile
+bootstrap intervals; resampling few seeds makes them too narrow (for means of normal values they hold the truth in about 90 % of
+cases with ten seeds, 83 % with five), which is why p-values of two tests stand beside each difference.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import stats
+
+from sonde.reproduce.paper import Panel
+from sonde.reproduce.results import Curve, Results
+
+RESAMPLES = 5000
+BOOTSTRAP_SEED = zlib.crc32(b"bootstrap")
+TAILS = (0.025, 0.975)
+ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
+"""Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
+EXACT_SEEDS = 13
+"""Up to so many seeds all assignments of signs are counted in Wilcoxon's test; beyond, scipy chooses."""
+
+Interval = tuple[float, float]
+Statistic = Callable[..., Any]
+"""Like `np.mean`: of values, along `axis`."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One number per seed."""
+
+    seeds: Int[np.ndarray, " S"]
+    values: Float[np.ndarray, " S"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds: its interval, and p-values of it being 0 (t-test, and Wilcoxon's signed-rank test)."""
+
+    mean: float
+    interval: Interval
+    p_t: float
+    p_wilcoxon: float
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a panel's returns are measured by: 0 is random actions, 1 is what `top` says."""
+
+    zero: float
+    one: float
+    top: str
+    """"oracle", or "best method" where there is no oracle."""
+
+    @property
+    def span(self) -> float:
+        """The return between 0 and 1."""
+        return self.one - self.zero
+
+    def score(self, returns: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """Returns as scores."""
+        return (returns - self.zero) / self.span
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """A method's interquartile mean score over all seeds of several panels."""
+
+    score: float
+    interval: Interval
+    panels: tuple[Panel, ...]
+
+
+def best_so_far(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "S T"]:
+    """The best value until each round."""
+    return np.maximum.accumulate(values, axis=1)
+
+
+def mean_and_band(values: Float[np.ndarray, "S T"]) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
+    """Mean over seeds, and two standard errors of it; NaN for a single seed, which has no spread."""
+    seeds = len(values)
+    band = 2 * values.std(axis=0, ddof=1) / seeds**0.5 if seeds > 1 else np.full(values.shape[1], np.nan)
+    return values.mean(axis=0), band
+
+
+def iqm(values: Float[np.ndarray, "..."], axis: int = 0) -> Any:
+    """Interquartile mean: without the lowest and the highest quarter (rounded down). NaN stays NaN."""
+    # sorting puts NaN at the upper end, where trimming would hide it
+    return np.where(np.isnan(values).any(axis=axis), np.nan, stats.trim_mean(values, 0.25, axis=axis))
+
+
+def stratified_interval(groups: Sequence[Float[np.ndarray, " _"]], statistic: Statistic = iqm) -> Interval:
+    """The interval of a statistic over all values of all groups, with seeds resampled within each group.
+
+    NaN where a group has less than two seeds, since one seed says nothing about another.
+    """
+    if not groups or min(map(len, groups)) < 2:
+        return np.nan, np.nan
+    draws = np.random.default_rng(BOOTSTRAP_SEED)
+    pooled = np.concatenate([group[_resamples(len(group), draws)] for group in groups], axis=1)
+    low, high = np.quantile(statistic(pooled, axis=1), TAILS)
+    return float(low), float(high)
+
+
+def curve_interval(values: Float[np.ndarray, "S T"], statistic: Statistic = iqm) -> Float[np.ndarray, "2 T"]:
+    """The interval in each round: lower ends, upper ends. All rounds share the resampled seeds, so curves stay whole."""
+    if len(values) < 2:
+        return np.full((2, values.shape[1]), np.nan)
+    index = _resamples(len(values), np.random.default_rng(BOOTSTRAP_SEED))
+    # round by round: all of a long run at once would fill the memory
+    rounds = [np.quantile(statistic(column[index], axis=1), TAILS) for column in values.T]
+    return np.array(rounds).reshape(-1, 2).T
+
+
+def estimate(values: Float[np.ndarray, " S"]) -> Estimate:
+    """The mean of one number per seed. NaN stands for what so few seeds, or values that are not finite, cannot tell."""
+    seeds = len(values)
+    if seeds < 2 or not np.isfinite(values).all():
+        return Estimate(float(values.mean()) if seeds else np.nan, (np.nan, np.nan), np.nan, np.nan, seeds)
+    return Estimate(float(values.mean()), stratified_interval([values], np.mean), _p_t(values), _p_wilcoxon(values), seeds)
+
+
+def paired(first: Sample, second: Sample) -> Estimate:
+    """The mean of `first - second` over the seeds that both have."""
+    _, mine, theirs = np.intersect1d(first.seeds, second.seeds, return_indices=True)
+    return estimate(first.values[mine] - second.values[theirs])
+
+
+def share_interval(successes: int, trials: int) -> Interval:
+    """Exact (Clopper and Pearson's) 95 % interval of a share."""
+    low, high = stats.binomtest(successes, trials).proportion_ci(TAILS[1] - TAILS[0], method="exact")
+    return float(low), float(high)
+
+
+def on_common_rounds(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves in the rounds that all of them have, so that none has had more rounds, or more tries, than another."""
+    rounds = functools.reduce(np.intersect1d, [curve.episodes for curve in curves])
+    return [Curve(curve.seeds, rounds, curve.values[:, np.isin(curve.episodes, rounds)]) for curve in curves]
+
+
+def panel_scale(results: Results, panel: Panel) -> Scale | None:
+    """The scale of a panel of returns, from means over seeds.
+
+    1 is the oracle or, where there is none, the highest mean of "best so far" in the last round of any method. None without
+    random actions, or if nothing is better than they are.
+    """
+    curves = {method: results.curve(panel.setting, method, panel.metric) for method in _methods(results, panel.setting)}
+    found = {method: curve for method, curve in curves.items() if curve is not None}
+    zero, oracle = found.pop(RANDOM_ACTIONS, None), found.pop(ORACLE, None)
+    if zero is None or (oracle is None and not found):
+        return None
+    finals = [float(curve.values.max(axis=1).mean()) for curve in found.values()]
+    one, top = (float(oracle.values.mean()), "oracle") if oracle is not None else (max(finals), "best method")
+    scale = Scale(float(zero.values.mean()), one, top)
+    return scale if scale.span > 0 else None
+
+
+def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> dict[str, Aggregate]:
+    """Each method's score ("best so far", in the last round that all have) over the panels that all have.
+
+    Methods without any round are left out; panels count where all others, and a scale, are there.
+    """
+    returns = [panel for panel in panels if panel.is_return]
+    curves = {method: [results.curve(panel.setting, method, panel.metric) for panel in returns] for method in methods}
+    curves = {method: per_panel for method, per_panel in curves.items() if any(curve is not None for curve in per_panel)}
+    scores: dict[str, list[np.ndarray]] = {method: [] for method in curves}
+    used = []
+    for i, panel in enumerate(returns):
+        scale, here = panel_scale(results, panel), [per_panel[i] for per_panel in curves.values()]
+        whole = [curve for curve in here if curve is not None]
+        if scale is None or not whole or len(whole) < len(here):
+            continue
+        shared = on_common_rounds(whole)
+        if not len(shared[0].episodes):
+            continue
+        used.append(panel)
+        for method, curve in zip(curves, shared, strict=True):
+            scores[method].append(scale.score(curve.values.max(axis=1)))
+    if not used:
+        return {}
+    whole_score = lambda groups: float(iqm(np.concatenate(groups)))
+    return {
+        method: Aggregate(whole_score(groups), stratified_interval(groups), tuple(used)) for method, groups in scores.items()
+    }
+
+
+def _methods(results: Results, setting: str) -> list[str]:
+    return list(dict.fromkeys(row["method"] for row in results.rows if row["setting"] == setting))
+
+
+def _resamples(seeds: int, draws: np.random.Generator) -> Int[np.ndarray, "B S"]:
+    return draws.integers(seeds, size=(RESAMPLES, seeds))
+
+
+def _p_t(values: Float[np.ndarray, " S"]) -> float:
+    """By hand, since scipy warns where values hardly differ; without any spread only a mean of 0 is compatible with 0."""
+    mean, error = values.mean(), values.std(ddof=1) / len(values) ** 0.5
+    if error == 0:
+        return float(mean == 0)
+    return float(2 * stats.t.sf(abs(mean / error), len(values) - 1))
+
+
+def _p_wilcoxon(values: Float[np.ndarray, " S"]) -> float:
+    moved = values[values != 0]
+    if not len(moved):
+        return 1.0
+    exact = stats.PermutationMethod(n_resamples=2**EXACT_SEEDS + 1)
+    return float(stats.wilcoxon(moved, method=exact if len(moved) <= EXACT_SEEDS else "auto").pvalue)

@@ -1,0 +1,101 @@
+"""What is done for one batch, in a process of its own: `python -m sonde.reproduce.worker KIND FOLDER SETTING`.
+
+It goes on where the folder stands, so it may be killed and started again at any time. It ends when its parent does, which it
+knows by the end of its standard input.
+"""
+
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from sonde.config import RunConfig
+from sonde.data import Data
+from sonde.errors import SondeError
+from sonde.evaluate import TrueDynamics, evaluate
+from sonde.machine import this_machine
+from sonde.precision import double_precision
+from sonde.randomness import episode_keys
+from sonde.reproduce.grid import MACHINES, REFERENCE_FILE, REFERENCES
+from sonde.reproduce.results import Results, Row
+from sonde.runs.run import run
+from sonde.runs.store import RunStore
+from sonde.worlds.base import JaxWorld
+
+
+def work(kind: str, folder: Path, setting: str) -> None:
+    """Bring a batch to its end."""
+    store = RunStore.open(folder)
+    with (folder / MACHINES).open("a") as file:
+        file.write(json.dumps(this_machine()) + "\n")
+    if kind == REFERENCES:
+        with store.locked():
+            Results(reference_rows(setting, store.config)).save(folder / REFERENCE_FILE)
+    else:
+        run(store, lambda *_: None)
+
+
+@double_precision
+def reference_rows(setting: str, config: RunConfig) -> list[Row]:
+    """Returns of random actions and, on worlds written in JAX, of the same solver on the true system."""
+    world, keys = config.world, episode_keys(config.seed_list, 0)
+    rows = []
+    planners = {"random-actions": None, **({"oracle": TrueDynamics(world)} if isinstance(world, JaxWorld) else {})}
+    for name, posterior in planners.items():
+        returns = {}
+        for task in config.task_names:
+            played = evaluate(
+                world,
+                posterior,
+                task,
+                config.solver,
+                config.evaluation_horizon,
+                keys,
+                None if posterior is None else _visited(config),
+                config.evaluation_rollouts,
+            )
+            returns[f"return/{task}"] = played.returns
+        rows += [
+            {"setting": setting, "method": name, "seed": seed, "episode": 0, **{k: float(v[i]) for k, v in returns.items()}}
+            for i, seed in enumerate(config.seed_list)
+        ]
+    return rows
+
+
+def _visited(config: RunConfig) -> Data:
+    """States all over the reachable set, where a solver that trains a policy may begin."""
+    reachable = config.world.reachable()
+    assert reachable is not None
+    states, actions, next_states = map(jnp.asarray, reachable)
+    data = Data(states, actions, next_states, jnp.asarray(len(states)))
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (config.seeds, *leaf.shape)), data)
+
+
+def _end_with_parent() -> None:
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def main() -> None:
+    """Entry point of the process."""
+    from sonde.cli import remember_compilations
+
+    kind, folder, setting = sys.argv[1:]
+    _end_with_parent()
+    remember_compilations()
+    try:
+        work(kind, Path(folder), setting)
+    except SondeError as error:
+        print(f"sonde: error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
