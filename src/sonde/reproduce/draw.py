@@ -4,7 +4,7 @@ Returns are shown as the paper does, best so far; the current return stays visib
 """
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,22 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sonde.errors import one_of
 from sonde.reproduce.paper import FIGURES, Panel
 from sonde.reproduce.results import Curve, Results
-from sonde.reproduce.statistics import best_so_far, mean_and_band
+from sonde.reproduce.statistics import (
+    ORACLE,
+    RANDOM_ACTIONS,
+    aggregate_scores,
+    best_so_far,
+    curve_interval,
+    iqm,
+    mean_and_band,
+)
 from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
 
 NAMES = {
@@ -31,154 +40,231 @@ NAMES = {
     "h-ucrl": "H-UCRL",
     "random": "Random",
 }
-REFERENCES = {"oracle": ("oracle (plans on the true system)", "black"), "random-actions": ("random actions", "0.5")}
+REFERENCES = {ORACLE: ("oracle (true model)", "black"), RANDOM_ACTIONS: ("random actions", "0.5")}
 COLUMNS = {"uncertainty": 2, "downstream": 3, "rewards": 4}
 WIDTHS = {"uncertainty": 9.0, "downstream": 10.0, "rewards": 11.0}
-MORE_UNCERTAINTIES = {"max_epistemic_common": "largest, common kernel", "mean_epistemic": "mean"}
-"""What the figure of the uncertainties shows beneath the paper's panels: the same curve does not hang on one measure."""
+UNCERTAINTIES = {
+    "max_epistemic": "largest epistemic std",
+    "max_epistemic_common": "largest, common kernel",
+    "mean_epistemic": "mean epistemic std",
+}
+"""Figure 1 shows more than the paper's, to tell whether an order of methods hangs on how the uncertainty is measured."""
 LEAST_SPAN = 1.0
-"""Returns that differ by less look alike: an episode's rewards add up to tens or more wherever methods differ."""
+"""Returns that differ by less look alike: wherever methods differ, an episode's rewards add up to tens or more."""
 SMALL = 8.5
-GREY = "0.4"
+GREY = "0.35"
 
 Values = Float[np.ndarray, "S T"]
 Line = Float[np.ndarray, " T"]
+Shown = tuple[Line, Line, Line]
+"""A line, and the lower and upper end of its band (NaN where there is none)."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """How the seeds become a line and a band."""
+    """How the seeds become a line and the ends of its band, and words for it."""
 
     words: str
-    of: Callable[[Values], tuple[Line, Line, Line]]
-    """The line, and the lower and upper end of its band (NaN where there is none)."""
+    line: Callable[[Values], Line]
+    ends: Callable[[Values], tuple[Line, Line]]
+
+    def of(self, values: Values) -> Shown:
+        """The line and its band."""
+        return self.line(values), *self.ends(values)
 
 
-def _mean(values: Values) -> tuple[Line, Line, Line]:
+def _two_errors(values: Values) -> tuple[Line, Line]:
     mean, band = mean_and_band(values)
-    return mean, mean - band, mean + band
+    return mean - band, mean + band
 
 
-MEAN = Summary("mean over seeds, band: ± 2 standard errors", _mean)
+def _interval(values: Values) -> tuple[Line, Line]:
+    low, high = curve_interval(values, iqm)
+    return low, high
+
+
+MEAN = Summary("mean over seeds, band: ± 2 standard errors", lambda values: mean_and_band(values)[0], _two_errors)
+IQM = Summary("interquartile mean over seeds, band: bootstrap 95 % interval", iqm, _interval)
 
 
 def draw_figure(name: str, results: Results, out: Path, note: str = "") -> None:
     """A figure of the paper, as in the paper: mean over seeds and two standard errors. `note` is printed at its foot."""
-    file_format(out)  # refuse before any work
+    _draw(name, results, MEAN, out, note)
+
+
+def draw_iqm(name: str, results: Results, out: Path, note: str = "") -> None:
+    """The same panels with interquartile means and bootstrap intervals, and scores over all tasks beneath Figure 2's."""
+    _draw(name, results, IQM, out, note)
+
+
+def _draw(name: str, results: Results, summary: Summary, out: Path, note: str) -> None:
     one_of("figure", name, FIGURES)
+    file_format(out)  # refuse before any work
     with matplotlib.rc_context(STYLE):
-        save_figure(paper_figure(name, results, MEAN, note), out)
+        save_figure(paper_figure(name, results, summary, note), out, colours=256)
 
 
 def panel_rows(name: str) -> list[list[Panel]]:
     """The panels of a figure as rows of its grid: uncertainties first, then returns."""
-    figure, columns = FIGURES[name], COLUMNS[name]
-    uncertainties = [panel for panel in figure.panels if not panel.is_return]
-    returns = [panel for panel in figure.panels if panel.is_return]
-    rows = [group[i : i + columns] for group in (uncertainties, returns) for i in range(0, len(group), columns)]
+    panels, columns = FIGURES[name].panels, COLUMNS[name]
+    kinds = [[panel for panel in panels if panel.is_return == returns] for returns in (False, True)]
     if name == "uncertainty":
-        more = MORE_UNCERTAINTIES.items()
-        rows += [[replace(p, metric=key, title=f"{p.title}: {words}") for p in uncertainties] for key, words in more]
-    return rows
+        return [[replace(panel, metric=metric) for panel in panels] for metric in UNCERTAINTIES]
+    return [kind[i : i + columns] for kind in kinds for i in range(0, len(kind), columns)]
 
 
 def paper_figure(name: str, results: Results, summary: Summary, note: str = "") -> Figure:
-    """The whole figure; its first axes are the panels of `panel_rows`, in order."""
-    rows, columns, width = panel_rows(name), COLUMNS[name], WIDTHS[name]
-    figure = Figure(figsize=(width, 2.45 * len(rows) + 1.6), dpi=150, layout="constrained")
-    grid = figure.add_gridspec(len(rows), columns)
-    methods = FIGURES[name].methods
-    for i, row in enumerate(rows):
+    """The whole figure. Its first axes are the panels of `panel_rows`, in order; then come scores, and the legend."""
+    rows, methods, columns, width = panel_rows(name), FIGURES[name].methods, COLUMNS[name], WIDTHS[name]
+    scores = name == "downstream" and summary is IQM
+    spare = len(rows[0]) < columns  # the legend goes there; else it has a row of its own
+    heights = [*([] if spare else [0.35]), *(2.3 for _ in rows), *([1.6] if scores else [])]
+    figure = Figure(figsize=(width, sum(heights) + 1.4), dpi=150, layout=ConstrainedLayoutEngine(h_pad=0.08))
+    grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
+    for i, row in enumerate(rows, 0 if spare else 1):
         for j, panel in enumerate(row):
-            _draw_panel(figure.add_subplot(grid[i, j]), panel, methods, results, summary)
+            ax = figure.add_subplot(grid[i, j])
+            _draw_panel(ax, panel, methods, results, summary)
+            if j == 0:
+                ax.set_ylabel(_y_label(panel, methods), fontsize=10)
+    if scores:
+        for j, (words, panels) in enumerate(_task_groups(FIGURES[name].panels).items()):
+            _draw_scores(figure.add_subplot(grid[-1, j]), words, panels, methods, results)
     returns = any(panel.is_return for row in rows for panel in row)
-    thin = "; returns: best so far (bold) and current (thin)" if returns else ""
-    figure.suptitle(f"{FIGURES[name].title}\n{summary.words}{thin}", fontsize=12)
-    handles = _handles(methods, returns)
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles) if len(handles) < 6 else 4)
-    figure.supxlabel("\n".join(textwrap.wrap(note, int(15 * width))), fontsize=SMALL, color=GREY)
+    legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, returns)
+    legend.axis("off")
+    legend.legend(handles=handles, loc="center", ncols=1 if spare else len(handles), fontsize=10, columnspacing=1.4)
+    lines = "; bold: best so far, thin: current" if returns else ""
+    figure.suptitle(f"{FIGURES[name].title}\n{summary.words}{lines}", fontsize=12)
+    figure.supxlabel(textwrap.fill(note, int(15 * width)), fontsize=SMALL, color=GREY)
     return figure
 
 
-def _handles(methods: tuple[str, ...], returns: bool) -> list[Line2D]:
+def _y_label(panel: Panel, methods: Sequence[str]) -> str:
+    if not panel.is_return:
+        return UNCERTAINTIES[panel.metric]
+    return "return\n(task unseen by H-UCRL)" if panel.unseen and "h-ucrl" in methods else "return"
+
+
+def _handles(methods: Sequence[str], returns: bool) -> list[Line2D]:
     """What the legend shows, whether or not it has been run yet."""
-    looks = [(NAMES[method], *LOOKS[method]) for method in methods]
-    handles = [Line2D([], [], color=colour, marker=marker, markersize=5, label=label) for label, colour, marker in looks]
+    handles = [Line2D([], [], label=NAMES[method], **_looks(method)) for method in methods]
     if returns:
         handles += [Line2D([], [], color=colour, linestyle=":", label=label) for label, colour in REFERENCES.values()]
     return handles
 
 
-def _draw_panel(ax: Axes, panel: Panel, methods: tuple[str, ...], results: Results, summary: Summary) -> None:
+def _looks(method: str) -> dict[str, Any]:
+    colour, marker = LOOKS[method]
+    style = "--" if method == "opax-sum" else "-"  # its blue is near that of OpAx, next to which it stands
+    return {"color": colour, "marker": marker, "linestyle": style, "linewidth": 1.9, "markersize": 4.5}
+
+
+def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results, summary: Summary) -> None:
     """One metric of one setting: a line and a band per method, dotted lines where the references lie."""
     ax.set_title(panel.title, fontsize=10.5, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
     curves = {m: c for m in methods if (c := results.curve(panel.setting, m, panel.metric)) is not None}
     if not curves:
-        ax.text(0.5, 0.5, "not run yet", transform=ax.transAxes, ha="center", va="center", color="0.55")
-        ax.set(xticks=[], yticks=[])
+        _say_nothing_yet(ax)
         return
-    if "h-ucrl" in curves and panel.unseen:
-        ax.set_title("unseen by H-UCRL", fontsize=SMALL, loc="right", color=GREY)
     shown = {m: summary.of(best_so_far(c.values) if panel.is_return else c.values) for m, c in curves.items()}
-    current = {m: summary.of(c.values)[0] for m, c in curves.items()} if panel.is_return else {}
+    current = {m: summary.line(c.values) for m, c in curves.items()} if panel.is_return else {}
     references = _references(panel, results, summary)
-    log = not panel.is_return and all(np.nanmin(line) > 0 for line, _, _ in shown.values())
-    _limit(ax, log, shown, [*current.values()], references)
+    _limit(ax, not panel.is_return, [*shown.values()], [*current.values()], [*references.values()])
     for i, (method, curve) in enumerate(curves.items()):
-        _draw_method(ax, method, curve, shown[method], current.get(method), i)
+        _draw_method(ax, method, curve.episodes, shown[method], i)
+    for method, line in current.items():
+        name, colour = f"_current {NAMES[method]}", LOOKS[method][0]
+        ax.plot(curves[method].episodes, line, color=colour, label=name, linewidth=0.8, alpha=0.5, zorder=1.5)
     for reference, height in references.items():
         label, colour = REFERENCES[reference]
         ax.axhline(height, color=colour, linestyle=":", linewidth=1.5, label=label, zorder=2)
-    ax.grid(color="0.92")
-    last, first = max(c.episodes[-1] for c in curves.values()), min(c.episodes[0] for c in curves.values())
+    first, last = min(c.episodes[0] for c in curves.values()), max(c.episodes[-1] for c in curves.values())
     margin = max(0.03 * (last - first), 0.3)
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
+    ax.set_xlabel(f"episode ({extent(curves)})", fontsize=SMALL, color=GREY)
     ax.tick_params(labelsize=9)
-    ax.set_xlabel(f"episode ({extent(curves)})", fontsize=SMALL, color="0.25")
+    ax.grid(color="0.92")
 
 
-def _draw_method(ax: Axes, method: str, curve: Curve, shown: tuple[Line, Line, Line], current: Line | None, place: int) -> None:
-    """The line, its band, and the current return as a thin line; the first methods lie on top."""
-    colour, marker = LOOKS[method]
+def _say_nothing_yet(ax: Axes) -> None:
+    ax.text(0.5, 0.5, "not run yet", transform=ax.transAxes, ha="center", va="center", color="0.55")
+    ax.set(xticks=[], yticks=[])
+
+
+def _draw_method(ax: Axes, method: str, episodes: np.ndarray, shown: Shown, place: int) -> None:
+    """A line with its band; the first methods lie on top."""
     line, low, high = shown
     every = 1 + (len(line) - 1) // 10  # some markers, in turn: all would hide the lines and each other
-    looks: dict[str, Any] = {"marker": marker, "markersize": 4.5, "linewidth": 1.9, "markevery": (place % every, every)}
-    ax.plot(curve.episodes, line, color=colour, label=NAMES[method], zorder=4 - 0.1 * place, **looks)
-    floor, ceiling = ax.get_ylim()  # a logarithm cannot show a band that reaches zero: it runs out at the foot
-    ends = np.clip(low, floor, ceiling), np.clip(high, floor, ceiling)
-    ax.fill_between(curve.episodes, *ends, where=np.isfinite(low), color=colour, alpha=0.16, linewidth=0, zorder=1)
-    if current is not None:
-        ax.plot(curve.episodes, current, color=colour, label=f"_{NAMES[method]} now", linewidth=0.8, alpha=0.5, zorder=1.5)
+    ax.plot(episodes, line, label=NAMES[method], markevery=(place % every, every), zorder=4 - 0.1 * place, **_looks(method))
+    foot = ax.get_ylim()[0]  # where a band runs out that reaches zero on a logarithmic axis
+    low = np.maximum(low, foot) if ax.get_yscale() == "log" else low
+    ax.fill_between(episodes, low, high, where=np.isfinite(low), color=LOOKS[method][0], alpha=0.16, linewidth=0, zorder=1)
 
 
 def _references(panel: Panel, results: Results, summary: Summary) -> dict[str, float]:
     """How high the references lie that have been measured."""
     curves = {name: results.curve(panel.setting, name, panel.metric) for name in REFERENCES}
-    return {name: float(summary.of(curve.values)[0][-1]) for name, curve in curves.items() if curve is not None}
+    return {name: float(summary.line(curve.values)[-1]) for name, curve in curves.items() if curve is not None}
 
 
-def _limit(ax: Axes, log: bool, shown: dict[str, tuple[Line, Line, Line]], thin: list[Line], marks: dict[str, float]) -> None:
-    """Set the y axis: all lines and references are inside; bands and thin lines may widen it by half, not squeeze them."""
-    scale, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-    lines = scale(np.concatenate([*(line for line, _, _ in shown.values()), [*marks.values()]]))
-    low, high = np.nanmin(lines), np.nanmax(lines)
-    spare = 0.5 * max(high - low, np.log(2) if log else LEAST_SPAN)
-    rest = np.concatenate([*thin, *(end for _, *ends in shown.values() for end in ends)])
-    rest = scale(rest[rest > 0] if log else rest)
-    rest = rest[np.isfinite(rest)]
+def _limit(ax: Axes, log: bool, shown: Sequence[Shown], thin: Sequence[Line], heights: Sequence[float]) -> None:
+    """Set the y axis: lines and references lie inside; bands and thin lines may widen it by a quarter each way, no more."""
+    finite = lambda values: (all_of := np.concatenate([np.asarray(v, float) for v in values]))[np.isfinite(all_of)]
+    lines, rest = finite([*(line for line, _, _ in shown), heights]), finite([*thin, *(e for _, *ends in shown for e in ends)])
+    log = log and bool((lines > 0).all())  # a logarithm cannot show zeros
+    if not len(lines):
+        return
+    there, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
+    lines, rest = there(lines), there(np.maximum(rest, 1e-300) if log else rest)
+    low, high = lines.min(), lines.max()
+    spare = 0.25 * max(high - low, np.log(2) if log else LEAST_SPAN)
     low, high = max(low - spare, min([low, *rest])), min(high + spare, max([high, *rest]))
     scale_y(ax, log, float(back(low)), float(back(high)), LEAST_SPAN)
 
 
 def extent(curves: dict[str, Curve]) -> str:
-    """Seeds and rounds; of each method that differs from most, on its own."""
+    """Seeds and rounds: those of most methods, then a line for each method that has others."""
     words = {m: f"{_count(len(c.seeds), 'seed')}, {_count(len(c.episodes), 'round')}" for m, c in curves.items()}
     usual = max(words.values(), key=list(words.values()).count)
-    others = [f"{NAMES[method]}: {text}" for method, text in words.items() if text != usual]
-    return "; ".join([usual, *others])
+    return ";\n".join([usual, *(f"{NAMES[method]}: {text}" for method, text in words.items() if text != usual)])
 
 
 def _count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _task_groups(panels: Sequence[Panel]) -> dict[str, list[Panel]]:
+    return {
+        "Score over all tasks": [*panels],
+        "over tasks H-UCRL explores for": [panel for panel in panels if not panel.unseen],
+        "over tasks unseen by H-UCRL": [panel for panel in panels if panel.unseen],
+    }
+
+
+def _draw_scores(ax: Axes, words: str, panels: Sequence[Panel], methods: Sequence[str], results: Results) -> None:
+    """Each method's aggregate score over several panels: a point and its interval."""
+    ax.set_title(words, fontsize=10.5, loc="left")
+    ax.spines[["top", "right"]].set_visible(False)
+    scores = aggregate_scores(results, panels, methods)
+    if not scores:
+        _say_nothing_yet(ax)
+        return
+    for place, (method, aggregate) in enumerate(scores.items()):
+        colour, marker = LOOKS[method]
+        ax.plot(aggregate.interval, [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
+        ax.plot([aggregate.score], [place], color=colour, marker=marker, markersize=7, label=NAMES[method])
+    for height, reference in enumerate((RANDOM_ACTIONS, ORACLE)):
+        ax.axvline(height, color=REFERENCES[reference][1], linestyle=":", linewidth=1.5, zorder=0)
+    used = next(iter(scores.values())).panels
+    ax.set_yticks(range(len(scores)), [NAMES[method] for method in scores])
+    ax.set_ylim(len(scores) - 0.5, -0.5)
+    ax.tick_params(labelsize=9)
+    ax.set_xlabel(
+        f"0: random actions, 1: oracle or best method\n({len(used)} of {len(panels)} panels, last round that all have)",
+        fontsize=SMALL,
+        color=GREY,
+    )
+    ax.grid(color="0.92", axis="x")

@@ -15,6 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from PIL import Image
 
 from sonde.config import RunConfig, world_label
 from sonde.errors import SondeError
@@ -268,9 +269,13 @@ def file_format(out: Path) -> str:
     return out.suffix.lower().removeprefix(".")
 
 
-def save_figure(figure: Figure, out: Path) -> None:
-    """Write it whole or not at all, in the format of its suffix."""
+def save_figure(figure: Figure, out: Path, colours: int | None = None) -> None:
+    """Write it whole or not at all, in the format of its suffix; a PNG of so many `colours` is a third as large."""
     content = io.BytesIO()
     figure.savefig(content, format=file_format(out))
+    if colours is not None and file_format(out) == "png":
+        image = Image.open(content).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
+        content = io.BytesIO()
+        image.save(content, "png", optimize=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, content.getvalue())
