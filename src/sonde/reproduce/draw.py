@@ -133,10 +133,11 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
     returns = any(panel.is_return for row in rows for panel in row)
     legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, returns)
     legend.axis("off")
-    legend.legend(handles=handles, loc="center", ncols=1 if spare else len(handles), fontsize=10, columnspacing=1.4)
+    legend.legend(handles=handles, loc="center", ncols=1 if spare else len(handles), fontsize=10, handletextpad=0.5)
     lines = "; bold: best so far, thin: current" if returns else ""
     figure.suptitle(f"{FIGURES[name].title}\n{summary.words}{lines}", fontsize=12)
     figure.supxlabel(textwrap.fill(note, int(15 * width)), fontsize=SMALL, color=GREY)
+    figure.align_ylabels()
     return figure
 
 
