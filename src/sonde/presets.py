@@ -55,7 +55,7 @@ PENDULUM_PE = RunConfig(
     evaluation_horizon=200,  # downstream task horizon
     beta=2.0,
     particles=10,
-    imagine_noise=True,  # not in the tables; the members learn a noise, and without it the particles of opax would all agree
+    imagine_noise=False,  # not in the tables, here and below; the simulators are deterministic
     holdout=0.2,  # not in the tables
     calibrated=True,
     model=PENDULUM_ENSEMBLE,
@@ -87,7 +87,6 @@ MOUNTAIN_CAR = replace(
     horizon=200,
     evaluation_horizon=200,
     beta=1.0,
-    imagine_noise=False,  # not in the tables, here and below; the simulator is deterministic
     model=MOUNTAIN_CAR_ENSEMBLE,
     solver=MOUNTAIN_CAR_SAC,
 )
@@ -113,7 +112,6 @@ REACHER = replace(
     horizon=50,
     evaluation_horizon=50,
     beta=1.0,
-    imagine_noise=False,
     model=REACHER_ENSEMBLE,
     solver=REACHER_SAC,
 )
@@ -131,7 +129,6 @@ SWIMMER = replace(
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
-    imagine_noise=False,
     model=SWIMMER_ENSEMBLE,
     solver=SWIMMER_SOLVER,
 )
@@ -146,7 +143,6 @@ CHEETAH = replace(
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
     beta=2.0,
-    imagine_noise=False,
     model=CHEETAH_ENSEMBLE,
     solver=CHEETAH_SOLVER,
 )
@@ -174,7 +170,6 @@ PRESETS = {
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
         episodes=4,
-        imagine_noise=False,
         model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, weights="reset"),
         solver=replace(LITE_SOLVER, initial_std=1.0),
     ),

@@ -116,7 +116,7 @@ class Scale:
 SCALES = {
     "small": Scale(3, {"pendulum-gp": 5, "pendulum-pe": 5, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5}),
     "medium": Scale(
-        10, {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 15, "swimmer": 20, "cheetah": 30}
+        10, {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 25, "swimmer": 40, "cheetah": 50}
     ),
     # what the public runs collect; the paper does not say
     "paper": Scale(10, {name: preset(name).episodes for name in TRAINED_ON}),
@@ -124,6 +124,9 @@ SCALES = {
 
 EVALUATIONS = {"mountain-car": 5, "reacher": 20}
 """Rollouts of each evaluation where the start is random and a policy costs nothing to run again; one elsewhere."""
+
+EVALUATE_EVERY = {"reacher": 3}
+"""Rounds between evaluations where one costs as much as a round; elsewhere tasks are tried after every round."""
 
 
 def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: int = 0, lite: bool = False) -> RunConfig:
@@ -137,5 +140,6 @@ def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: i
         seeds=seeds,
         first_seed=first_seed,
         evaluation_rollouts=EVALUATIONS.get(setting, 1),
+        evaluate_every=EVALUATE_EVERY.get(setting, 1),
         capacity=None,
     )

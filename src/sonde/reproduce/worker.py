@@ -77,7 +77,8 @@ def _visited(config: RunConfig) -> Data:
 
 def _end_with_parent() -> None:
     def wait() -> None:
-        sys.stdin.buffer.read()
+        while os.read(0, 1):  # not through sys.stdin, whose lock would be held when the process ends
+            pass
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
