@@ -31,7 +31,8 @@ def run_locally(batches: Sequence[Batch], workers: int, on_tick: OnTick) -> dict
             on_tick(list(running))
             time.sleep(PAUSE)
             for batch in [batch for batch, process in running.items() if process.poll() is not None]:
-                code = running.pop(batch).returncode
+                with running.pop(batch) as process:  # closes its standard input
+                    code = process.returncode
                 if code < 0 and tries[batch.folder] < TRIES:
                     waiting.insert(0, batch)
                 elif code != 0:
@@ -39,8 +40,8 @@ def run_locally(batches: Sequence[Batch], workers: int, on_tick: OnTick) -> dict
         on_tick([])
     finally:
         for process in running.values():  # an interrupt: all that is finished is on disk
-            process.kill()
-            process.wait()
+            with process:
+                process.kill()
     return failures
 
 
