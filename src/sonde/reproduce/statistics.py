@@ -131,7 +131,8 @@ def estimate(values: Float[np.ndarray, " S"]) -> Estimate:
 def paired(first: Sample, second: Sample) -> Estimate:
     """The mean of `first - second` over the seeds that both have."""
     _, mine, theirs = np.intersect1d(first.seeds, second.seeds, return_indices=True)
-    return estimate(first.values[mine] - second.values[theirs])
+    with np.errstate(invalid="ignore"):  # infinite less infinite: NaN
+        return estimate(first.values[mine] - second.values[theirs])
 
 
 def share_interval(successes: int, trials: int) -> Interval:
@@ -158,9 +159,9 @@ def panel_scale(results: Results, panel: Panel) -> Scale | None:
     if zero is None or (oracle is None and not found):
         return None
     finals = [float(curve.values.max(axis=1).mean()) for curve in found.values()]
-    one, top = (float(oracle.values.mean()), "oracle") if oracle is not None else (max(finals), "best method")
+    one, top = (float(oracle.values.mean()), "oracle") if oracle is not None else (float(np.max(finals)), "best method")
     scale = Scale(float(zero.values.mean()), one, top)
-    return scale if scale.span > 0 else None
+    return scale if 0 < scale.span < np.inf else None
 
 
 def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> dict[str, Aggregate]:
@@ -213,7 +214,7 @@ def _p_wilcoxon(values: Float[np.ndarray, " S"]) -> float:
     moved = values[values != 0]
     if len(moved) > EXACT_SEEDS:
         return float(stats.wilcoxon(moved).pvalue)
-    # scipy's own way of counting with ties is a hundred times slower; ranks are whole or half, so sums of them are exact
+    # scipy counts signs too where there are ties, but far slower; ranks are whole or half, so sums of them are exact
     ranks = stats.rankdata(np.abs(moved))
     signs = np.arange(2 ** len(moved))[:, None] >> np.arange(len(moved)) & 1
     distance = np.abs(signs @ ranks - ranks.sum() / 2)

@@ -1,0 +1,212 @@
+"""The paper's claims as functions of the results: each answers "holds", "does not hold" or "undecided", with its numbers.
+
+What is compared is one number per seed: the mean over rounds of the log of an uncertainty (so a difference is the log of a
+ratio, averaged over rounds), or the best return until the last round. Methods are compared in the rounds, and over the seeds,
+that both have. How parts make a whole, and how many seeds it takes, says `sonde.reproduce.evidence`; what was not run leaves
+its part undecided.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from sonde.errors import one_of
+from sonde.reproduce.comparisons import (
+    blank_evidence,
+    by_setting,
+    compare,
+    compare_scores,
+    compare_uncertainty,
+    counted,
+    judged,
+    listed,
+    log_of,
+)
+from sonde.reproduce.evidence import Claim, Evidence, Rule, above, below, markdown, overall, print_claims, within
+from sonde.reproduce.paper import ACTIVE, FIGURES, Panel
+from sonde.reproduce.results import Curve, Results
+from sonde.reproduce.statistics import estimate, on_common_rounds, share_interval
+
+__all__ = ["CLAIMS", "Claim", "Evidence", "judge_claims", "markdown", "print_claims"]
+
+AT_OR_BELOW = 1.05
+"""An uncertainty at most so many times another's is "at or below" it."""
+ALIKE = 1.25
+"""Uncertainties within this factor of each other, either way, are alike."""
+ON_PAR, WIDE_MARGIN = 0.10, 0.10
+"""Parts of a panel's span (random actions to oracle or best method): so near is on par, and so far apart a wide margin."""
+FADED = 0.1
+"""The part of the first round's uncertainty that it has to fall below in order to "go towards 0"."""
+SOLVED_RETURN, SOLVED_SHARE = 0.0, 0.5
+"""A seed has solved MountainCar with a return above this (the goal pays 100 per step, and nothing else pays); a method, if more
+than this share of its seeds has."""
+OTHER_MEASURES = ("max_epistemic_common", "mean_epistemic", "max_epistemic_box")
+"""Uncertainties that are reported next to the paper's without a vote."""
+GP, PE = FIGURES["uncertainty"].panels
+CAR = next(panel for panel in FIGURES["downstream"].panels if panel.setting == "mountain-car")
+Judged = tuple[list[Evidence], str]
+
+CLAIMS: dict[str, Callable[[Results], Claim]] = {}
+"""By name: C1 to C8."""
+
+
+def judge_claims(results: Results, ids: Sequence[str]) -> list[Claim]:
+    """The claims of those names."""
+    for name in ids:
+        one_of("claim", name, CLAIMS)
+    return [CLAIMS[name](results) for name in ids]
+
+
+def _claim(name: str, statement: str, rule: str) -> Callable[[Callable[[Results], Judged]], Callable[[Results], Claim]]:
+    """Enter a function that gathers evidence, and sums it up in a line, into the table."""
+
+    def enter(gather: Callable[[Results], Judged]) -> Callable[[Results], Claim]:
+        def judge(results: Results) -> Claim:
+            evidence, summary = gather(results)
+            verdict = overall([part.verdict for part in evidence if part.votes])
+            return Claim(name, statement, rule, verdict, summary, tuple(evidence))
+
+        # the rule is written once, with the numbers above: this is the function's documentation too
+        judge.__doc__ = f"{statement}.\n\n{rule}"
+        CLAIMS[name] = judge
+        return judge
+
+    return enter
+
+
+@_claim(
+    "C1",
+    "Pendulum with GP: OpAx, Mean-AE and PETS-AE each reduce the largest epistemic uncertainty faster than Random",
+    "Each holds if the interval of the paired difference of the mean log uncertainty over rounds lies below 0, and does not "
+    "hold if it lies above 0.",
+)
+def _gp_beats_random(results: Results) -> Judged:
+    evidence = _faster_than_random(results, GP)
+    return evidence, f"largest uncertainty, geometric mean over rounds: {listed(evidence)}"
+
+
+@_claim(
+    "C2",
+    "Pendulum with PE: the same, and OpAx is at or below Mean-AE and PETS-AE",
+    "Against Random as in C1; OpAx against the two holds if the interval lies below the log of "
+    f"{AT_OR_BELOW:g}, and otherwise does not hold if it lies above 0.",
+)
+def _pe_beats_random(results: Results) -> Judged:
+    rule = below(math.log(AT_OR_BELOW), 0.0)
+    others = [name for name in ACTIVE if name != "opax"]
+    lowest = [part for name in others for part in compare_uncertainty(results, PE, "opax", name, rule, OTHER_MEASURES)]
+    evidence = _faster_than_random(results, PE) + lowest
+    return evidence, f"largest uncertainty, geometric mean over rounds: {listed(evidence)}"
+
+
+@_claim(
+    "C3",
+    "Pendulum with GP: OpAx's uncertainty goes towards 0 over episodes (finitely many rounds cannot show that it arrives)",
+    "Holds if the interval of the slope of log uncertainty over log episode lies below 0 and that of the log ratio of last to "
+    f"first round below the log of {FADED:g}; does not hold if either lies above 0.",
+)
+def _gp_fades(results: Results) -> Judged:
+    curve = results.curve(GP.setting, "opax", GP.metric)
+    slope = blank_evidence(GP, "opax, slope of log over log", "exponent")
+    fall = blank_evidence(GP, "opax, last over first", "log ratio")
+    if curve is None or len(curve.episodes) < 2:
+        note = f"less than two rounds of opax in {GP.setting}"
+        return [replace(slope, note=note), replace(fall, note=note)], note
+    logs, rounds = log_of(curve.values), np.log(curve.episodes)
+    centred = rounds - rounds.mean()
+    slope = judged(slope, estimate(logs @ centred / (centred @ centred)), below(0.0, 0.0), curve)
+    fall = judged(fall, estimate(logs[:, -1] - logs[:, 0]), below(math.log(FADED), 0.0), curve)
+    return [slope, fall], f"falls as episode^{slope.numbers}; last over first of {fall.rounds} rounds: {fall.numbers}"
+
+
+@_claim(
+    "C4",
+    "On every task OpAx, Mean-AE and PETS-AE have a higher return than Random",
+    "Each method on each task holds if the interval of the paired difference of best returns lies above 0, and does not hold "
+    "if it lies below 0.",
+)
+def _tasks_beat_random(results: Results) -> Judged:
+    panels = FIGURES["downstream"].panels
+    best = lambda values: values.max(axis=1)
+    evidence = [
+        compare(results, panel, name, "random", best, above(0.0, 0.0), blank_evidence(panel, f"{name} less random", "return"))
+        for panel in panels
+        for name in ACTIVE
+    ]
+    return evidence, f"{counted(evidence)}; {by_setting(evidence)}"
+
+
+@_claim(
+    "C5",
+    "MountainCar: OpAx solves it, Random does not",
+    f"A seed has solved it with a best return above {SOLVED_RETURN:g}; a method solves it if the exact 95 % interval of the "
+    f"share of seeds lies above {SOLVED_SHARE:g}, and does not if it lies below.",
+)
+def _car_is_solved(results: Results) -> Judged:
+    rules = {"opax": above(SOLVED_SHARE, SOLVED_SHARE), "random": below(SOLVED_SHARE, SOLVED_SHARE)}
+    curves = {method: results.curve(CAR.setting, method, CAR.metric) for method in rules}
+    found = {method: curve for method, curve in curves.items() if curve is not None}
+    shared = dict(zip(found, on_common_rounds(list(found.values())) if found else [], strict=True))
+    evidence = [_solved(method, shared.get(method), rule) for method, rule in rules.items()]
+    return evidence, f"share of seeds: {listed(evidence)}"
+
+
+@_claim(
+    "C6",
+    "On the tasks that H-UCRL was trained on, OpAx is on par with it",
+    f"Each task holds if the interval of OpAx's best return less H-UCRL's lies above -{ON_PAR:.0%} of the span from random "
+    "actions to the oracle (or the best method), and does not hold if it lies below that.",
+)
+def _on_par_where_trained(results: Results) -> Judged:
+    panels = [panel for panel in FIGURES["downstream"].panels if not panel.unseen]
+    evidence = [compare_scores(results, panel, "opax", "h-ucrl", above(-ON_PAR, -ON_PAR)) for panel in panels]
+    return evidence, f"{counted(evidence)}; in spans: {listed(evidence)}"
+
+
+@_claim(
+    "C7",
+    "On tasks that H-UCRL was not trained on, OpAx, Mean-AE and PETS-AE beat it by a wide margin",
+    f"Each method on each task holds if the interval of its best return less H-UCRL's lies above {WIDE_MARGIN:.0%} of the span "
+    "from random actions to the oracle (or the best method), and does not hold if it lies below that.",
+)
+def _ahead_where_unseen(results: Results) -> Judged:
+    panels = [panel for panel in FIGURES["downstream"].panels if panel.unseen]
+    rule = above(WIDE_MARGIN, WIDE_MARGIN)
+    evidence = [compare_scores(results, panel, method, "h-ucrl", rule) for panel in panels for method in ACTIVE]
+    return evidence, f"{counted(evidence)}; in spans: {listed(evidence)}"
+
+
+@_claim(
+    "C8",
+    "OpAx and OpAx-sum perform alike",
+    f"Each panel holds if the interval of their difference lies within {ON_PAR:.0%} of the span (best return), or within the "
+    f"log of {ALIKE:g} (mean log uncertainty over rounds), either way, and does not hold if it lies outside.",
+)
+def _rewards_are_alike(results: Results) -> Judged:
+    evidence: list[Evidence] = []
+    for panel in FIGURES["rewards"].panels:
+        if panel.is_return:
+            evidence.append(compare_scores(results, panel, "opax", "opax-sum", within(ON_PAR)))
+        else:
+            evidence += compare_uncertainty(results, panel, "opax", "opax-sum", within(math.log(ALIKE)))
+    return evidence, f"{counted(evidence)}; returns in spans: {listed(evidence)}"
+
+
+def _faster_than_random(results: Results, panel: Panel) -> list[Evidence]:
+    return [
+        part for name in ACTIVE for part in compare_uncertainty(results, panel, name, "random", below(0.0, 0.0), OTHER_MEASURES)
+    ]
+
+
+def _solved(method: str, curve: Curve | None, rule: Rule) -> Evidence:
+    """In how many seeds MountainCar was solved. The interval is exact, so no number of seeds is too few."""
+    blank = blank_evidence(CAR, method, "share")
+    if curve is None or not len(curve.episodes):
+        return replace(blank, note=f"{CAR.metric} of {method} is missing in {CAR.setting}, or not in the other's rounds")
+    solved, seeds = int((curve.values.max(axis=1) > SOLVED_RETURN).sum()), len(curve.seeds)
+    ends = share_interval(solved, seeds)
+    return replace(
+        blank, verdict=rule(ends), estimate=solved / seeds, interval=ends, seeds=seeds, rounds=int(curve.episodes[-1])
+    )

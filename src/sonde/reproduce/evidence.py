@@ -1,0 +1,158 @@
+"""What a claim rests on: comparisons with their numbers, rules that turn intervals into verdicts, and how people read them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from sonde.reproduce.statistics import Interval
+
+Verdict = Literal["holds", "does not hold", "undecided"]
+Unit = Literal["log ratio", "return", "score", "share", "exponent"]
+"""score: a difference of returns in parts of the panel's span; share: of seeds."""
+Rule = Callable[[Interval], Verdict]
+
+MINIMUM_SEEDS = 5
+"""Of three seeds a bootstrap interval would miss the truth in one case of four."""
+GENERAL_RULE = (
+    "Intervals are 95 % bootstrap intervals of the mean over seeds; fewer than "
+    f"{MINIMUM_SEEDS} seeds decide nothing that rests on them. With several parts a claim holds if all of them hold, does not "
+    "hold if one of them does not, and is undecided otherwise."
+)
+MARKS: dict[Verdict, str] = {"holds": "+", "does not hold": "-", "undecided": "?"}
+FORMATS: dict[Unit, Callable[[float], str]] = {
+    "log ratio": lambda value: f"{math.exp(min(value, 700)):.3g}",
+    "return": lambda value: f"{value:+,.0f}" if abs(value) >= 100 else f"{value:+.3g}",
+    "score": lambda value: f"{value:+.2f}",
+    "share": lambda value: f"{value:.2f}",
+    "exponent": lambda value: f"{value:+.2f}",
+}
+"""How numbers are read: a log ratio as a factor."""
+COLOURS: dict[Verdict, str] = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One comparison. Numbers are NaN where they cannot be known, and `note` then says why."""
+
+    setting: str
+    panel: str
+    what: str
+    verdict: Verdict
+    unit: Unit
+    estimate: float = math.nan
+    interval: Interval = (math.nan, math.nan)
+    p_t: float = math.nan
+    p_wilcoxon: float = math.nan
+    seeds: int = 0
+    rounds: int = 0
+    """The last round that was compared."""
+    votes: bool = True
+    """Whether the claim's verdict depends on it."""
+    note: str = ""
+
+    @property
+    def numbers(self) -> str:
+        """Estimate and interval, as people read them."""
+        if math.isnan(self.estimate):
+            return "no numbers"
+        show = FORMATS[self.unit]
+        interval = "" if math.isnan(self.interval[0]) else f" [{show(self.interval[0])}, {show(self.interval[1])}]"
+        return f"{'x' if self.unit == 'log ratio' else ''}{show(self.estimate)}{interval}"
+
+    @property
+    def line(self) -> str:
+        """All of it, in short."""
+        tests = [f"{name} {p:.2g}" for name, p in (("t", self.p_t), ("Wilcoxon", self.p_wilcoxon)) if not math.isnan(p)]
+        counts = f"{self.seeds} seeds, {self.rounds} rounds" if self.seeds else ""
+        parts = (f"{self.what}: {self.numbers}", f"p {', '.join(tests)}" if tests else "", counts, self.note)
+        return "; ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of the paper, and what the results say about it."""
+
+    id: str
+    statement: str
+    rule: str
+    """How the verdict is reached, in one sentence."""
+    verdict: Verdict
+    summary: str
+    evidence: tuple[Evidence, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; null for what is not known."""
+        return _plain(asdict(self))
+
+
+def below(limit: float, fails_above: float) -> Rule:
+    """Holds if the whole interval is below `limit`; otherwise does not hold if it is above `fails_above`."""
+    return lambda ends: "holds" if ends[1] < limit else "does not hold" if ends[0] > fails_above else "undecided"
+
+
+def above(limit: float, fails_below: float) -> Rule:
+    """Holds if the whole interval is above `limit`; otherwise does not hold if it is below `fails_below`."""
+    return lambda ends: "holds" if ends[0] > limit else "does not hold" if ends[1] < fails_below else "undecided"
+
+
+def within(margin: float) -> Rule:
+    """Holds if the interval lies within the margin around 0, does not hold if it lies outside of it."""
+
+    def rule(ends: Interval) -> Verdict:
+        low, high = ends
+        return (
+            "holds" if -margin < low and high < margin else "does not hold" if low > margin or high < -margin else "undecided"
+        )
+
+    return rule
+
+
+def overall(verdicts: Sequence[Verdict]) -> Verdict:
+    """Holds if all parts hold, does not hold if one of them does not."""
+    if "does not hold" in verdicts:
+        return "does not hold"
+    return "holds" if verdicts and set(verdicts) == {"holds"} else "undecided"
+
+
+def markdown(claims: Sequence[Claim]) -> str:
+    """A table of the verdicts, and the rule of each below it."""
+    cell = lambda text: text.replace("|", "\\|")
+    lines = ["| claim | what the paper says | here it | numbers |", "|---|---|---|---|"]
+    lines += [f"| {c.id} | {cell(c.statement)} | **{_words(c.verdict)}** | {cell(c.summary)} |" for c in claims]
+    return "\n".join([*lines, "", GENERAL_RULE, "", *(f"- {c.id}: {c.rule}" for c in claims), ""])
+
+
+def print_claims(claims: Sequence[Claim], console: Console) -> None:
+    """Each claim with its verdict, numbers and rule, and its evidence in short."""
+    # intervals in brackets would be taken for markup
+    show = lambda text, style="", indent=4: console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
+    for claim in claims:
+        console.print(Text.assemble((claim.id, "bold"), " ", (_words(claim.verdict), f"bold {COLOURS[claim.verdict]}")))
+        show(claim.statement)
+        show(claim.summary, "bold")
+        show(claim.rule, "dim italic")
+        panels = dict.fromkeys(evidence.panel for evidence in claim.evidence)
+        for panel in panels:
+            show(panel)
+            for evidence in (evidence for evidence in claim.evidence if evidence.panel == panel):
+                mark = MARKS[evidence.verdict] if evidence.votes else f"({MARKS[evidence.verdict]})"
+                show(f"{mark} {evidence.line}", "" if evidence.votes else "dim", 6)
+        console.print()
+    console.print(Text(f"+ holds, - does not hold, ? undecided, in brackets: has no vote. {GENERAL_RULE}", "dim italic"))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _words(verdict: Verdict) -> str:
+    return "is undecided" if verdict == "undecided" else verdict
