@@ -118,7 +118,7 @@ def _gp_fades(results: Results) -> Judged:
     centred = rounds - rounds.mean()
     slope = judged(slope, estimate(logs @ centred / (centred @ centred)), below(0.0, 0.0), curve)
     fall = judged(fall, estimate(logs[:, -1] - logs[:, 0]), below(math.log(FADED), 0.0), curve)
-    return [slope, fall], f"falls as episode^{slope.numbers}; last over first of {fall.rounds} rounds: {fall.numbers}"
+    return [slope, fall], f"goes as episode^{slope.numbers}; last over first of {fall.rounds} rounds: {fall.numbers}"
 
 
 @_claim(
@@ -162,7 +162,7 @@ def _car_is_solved(results: Results) -> Judged:
 def _on_par_where_trained(results: Results) -> Judged:
     panels = [panel for panel in FIGURES["downstream"].panels if not panel.unseen]
     evidence = [compare_scores(results, panel, "opax", "h-ucrl", above(-ON_PAR, -ON_PAR)) for panel in panels]
-    return evidence, f"{counted(evidence)}; in spans: {listed(evidence)}"
+    return evidence, f"{counted(evidence)}; {listed(evidence)}"
 
 
 @_claim(
@@ -175,7 +175,7 @@ def _ahead_where_unseen(results: Results) -> Judged:
     panels = [panel for panel in FIGURES["downstream"].panels if panel.unseen]
     rule = above(WIDE_MARGIN, WIDE_MARGIN)
     evidence = [compare_scores(results, panel, method, "h-ucrl", rule) for panel in panels for method in ACTIVE]
-    return evidence, f"{counted(evidence)}; in spans: {listed(evidence)}"
+    return evidence, f"{counted(evidence)}; {listed(evidence)}"
 
 
 @_claim(
@@ -191,7 +191,7 @@ def _rewards_are_alike(results: Results) -> Judged:
             evidence.append(compare_scores(results, panel, "opax", "opax-sum", within(ON_PAR)))
         else:
             evidence += compare_uncertainty(results, panel, "opax", "opax-sum", within(math.log(ALIKE)))
-    return evidence, f"{counted(evidence)}; returns in spans: {listed(evidence)}"
+    return evidence, f"{counted(evidence)}; {listed(evidence)}"
 
 
 def _faster_than_random(results: Results, panel: Panel) -> list[Evidence]:

@@ -37,7 +37,7 @@ def compare_scores(results: Results, panel: Panel, first: str, second: str, rule
     if scale is None:
         part = compare(results, panel, first, second, best, lambda _: "undecided", replace(blank, unit="return"))
         note = f"{panel.metric} has no scale in {panel.setting}, which takes random actions and something better"
-        return replace(part, note="; ".join(filter(None, (part.note, note))))
+        return replace(part, note=note if part.seeds else part.note)
     blank = replace(blank, note=f"span {scale.span:.3g}, to {scale.top}")
     return compare(results, panel, first, second, lambda values: scale.score(best(values)), rule, blank)
 

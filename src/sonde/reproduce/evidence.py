@@ -62,12 +62,13 @@ class Evidence:
             return "no numbers"
         show = FORMATS[self.unit]
         interval = "" if math.isnan(self.interval[0]) else f" [{show(self.interval[0])}, {show(self.interval[1])}]"
-        return f"{'x' if self.unit == 'log ratio' else ''}{show(self.estimate)}{interval}"
+        before, after = "x" if self.unit == "log ratio" else "", " spans" if self.unit == "score" else ""
+        return f"{before}{show(self.estimate)}{interval}{after}"
 
     @property
     def line(self) -> str:
         """All of it, in short."""
-        tests = [f"{name} {p:.2g}" for name, p in (("t", self.p_t), ("Wilcoxon", self.p_wilcoxon)) if not math.isnan(p)]
+        tests = [f"{p:.2g} ({name})" for name, p in (("t", self.p_t), ("Wilcoxon", self.p_wilcoxon)) if not math.isnan(p)]
         counts = f"{self.seeds} seeds, {self.rounds} rounds" if self.seeds else ""
         parts = (f"{self.what}: {self.numbers}", f"p {', '.join(tests)}" if tests else "", counts, self.note)
         return "; ".join(part for part in parts if part)
@@ -105,9 +106,9 @@ def within(margin: float) -> Rule:
 
     def rule(ends: Interval) -> Verdict:
         low, high = ends
-        return (
-            "holds" if -margin < low and high < margin else "does not hold" if low > margin or high < -margin else "undecided"
-        )
+        if -margin < low and high < margin:
+            return "holds"
+        return "does not hold" if low > margin or high < -margin else "undecided"
 
     return rule
 
@@ -143,7 +144,7 @@ def print_claims(claims: Sequence[Claim], console: Console) -> None:
                 mark = MARKS[evidence.verdict] if evidence.votes else f"({MARKS[evidence.verdict]})"
                 show(f"{mark} {evidence.line}", "" if evidence.votes else "dim", 6)
         console.print()
-    console.print(Text(f"+ holds, - does not hold, ? undecided, in brackets: has no vote. {GENERAL_RULE}", "dim italic"))
+    console.print(Text(f"Marks: + holds, - does not hold, ? undecided; in brackets: no vote. {GENERAL_RULE}", "dim italic"))
 
 
 def _plain(value: Any) -> Any:
