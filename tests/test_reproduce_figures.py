@@ -165,7 +165,7 @@ def test_panels_without_data_say_so_and_the_others_are_drawn():
     assert texts(figure) == ["not run yet"] * 2
     cheetah = figure.axes[5]
     assert "H-UCRL" not in [line.get_label() for line in cheetah.get_lines()]
-    assert texts(paper_figure("downstream", Results([]), IQM)) == ["not run yet"] * 12
+    assert texts(paper_figure("downstream", Results([]), IQM)) == ["not run yet"] * 9 + ["no scores yet"] * 3
 
 
 def test_each_panel_says_how_many_seeds_and_rounds_it_has():
@@ -175,6 +175,12 @@ def test_each_panel_says_how_many_seeds_and_rounds_it_has():
     assert ax.get_xlabel() == "episode (3 seeds, 4 rounds;\nH-UCRL: 1 seed, 2 rounds)"
     np.testing.assert_array_equal(line(ax, "H-UCRL").get_xdata(), [1, 2])
     assert ax.get_xlim()[1] > 4
+
+
+def test_rounds_without_evaluation_count_as_rounds():
+    rows = [row | {"episode": 3 * row["episode"]} for row in rows_of("reacher", "opax", np.ones((2, 4)), "return/reach")]
+    ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]
+    assert ax.get_xlabel() == "episode (2 seeds, 12 rounds)"
 
 
 @pytest.mark.parametrize(
@@ -220,7 +226,7 @@ def test_scores_are_points_between_random_actions_and_the_oracle():
         assert line(ax, "OpAx").get_xdata() == [0.75] and line(ax, "Random").get_xdata() == [0.25]
         assert [tick.get_text() for tick in ax.get_yticklabels()] == ["OpAx", "Random"]
         assert f"1 of {panels} panels" in ax.get_xlabel()
-    assert [text.get_text() for text in unseen.texts] == ["not run yet"]
+    assert [text.get_text() for text in unseen.texts] == ["no scores yet"]
 
 
 def test_panels_keep_the_papers_order_and_all_are_there():
@@ -267,9 +273,13 @@ def test_other_formats_follow_the_suffix(suffix, start, tmp_path):
 @pytest.mark.parametrize("name", FIGURES)
 def test_nothing_overlaps(name):
     """Titles, labels, legend and note of neighbouring panels keep clear of each other."""
-    figure = paper_figure(name, all_results(rounds=12), IQM, "a note " * 60)
+    rows = [row for row in all_results(rounds=12).rows if (row["method"], row["seed"]) != ("h-ucrl", 3)]
+    rows += [row | {"method": "random-actions", "episode": 0} for row in rows if row["episode"] == 1]
+    figure = paper_figure(name, Results(rows), IQM, "a note " * 60)
+    assert texts(figure) == []
     figure.draw_without_rendering()
-    boxes = [ax.get_tightbbox() for ax in figure.axes]
+    boxes = [ax.get_tightbbox() for ax in figure.axes[:-1]] + [figure.axes[-1].get_legend().get_window_extent()]
+    assert max(ax.get_tightbbox().x1 for ax in figure.axes[:-1]) > 0.98 * figure.bbox.x1  # no room is wasted
     boxes += [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel)]
     for i, box in enumerate(boxes):
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1

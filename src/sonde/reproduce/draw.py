@@ -128,12 +128,14 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
             if j == 0:
                 ax.set_ylabel(_y_label(panel, methods), fontsize=10)
     if scores:
-        for j, (words, panels) in enumerate(_task_groups(FIGURES[name].panels).items()):
-            _draw_scores(figure.add_subplot(grid[-1, j]), words, panels, methods, results)
+        for j, (title, panels) in enumerate(_task_groups(FIGURES[name].panels).items()):
+            _draw_scores(figure.add_subplot(grid[-1, j]), title, panels, methods, results)
     returns = any(panel.is_return for row in rows for panel in row)
     legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, returns)
     legend.axis("off")
-    legend.legend(handles=handles, loc="center", ncols=1 if spare else len(handles), fontsize=10, handletextpad=0.5)
+    columns = 1 if spare else len(handles)
+    box = legend.legend(handles=handles, loc="center", ncols=columns, fontsize=10, columnspacing=1.4, handletextpad=0.5)
+    box.set_in_layout(False)  # it has its place, and must not squeeze the panels
     lines = "; bold: best so far, thin: current" if returns else ""
     figure.suptitle(f"{FIGURES[name].title}\n{summary.words}{lines}", fontsize=12)
     figure.supxlabel(textwrap.fill(note, int(15 * width)), fontsize=SMALL, color=GREY)
@@ -144,7 +146,7 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
 def _y_label(panel: Panel, methods: Sequence[str]) -> str:
     if not panel.is_return:
         return UNCERTAINTIES[panel.metric]
-    return "return\n(task unseen by H-UCRL)" if panel.unseen and "h-ucrl" in methods else "return"
+    return "return (new to H-UCRL)" if panel.unseen and "h-ucrl" in methods else "return"
 
 
 def _handles(methods: Sequence[str], returns: bool) -> list[Line2D]:
@@ -167,7 +169,7 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     ax.spines[["top", "right"]].set_visible(False)
     curves = {m: c for m in methods if (c := results.curve(panel.setting, m, panel.metric)) is not None}
     if not curves:
-        _say_nothing_yet(ax)
+        _say(ax, "not run yet")
         return
     shown = {m: summary.of(best_so_far(c.values) if panel.is_return else c.values) for m, c in curves.items()}
     current = {m: summary.line(c.values) for m, c in curves.items()} if panel.is_return else {}
@@ -190,8 +192,9 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     ax.grid(color="0.92")
 
 
-def _say_nothing_yet(ax: Axes) -> None:
-    ax.text(0.5, 0.5, "not run yet", transform=ax.transAxes, ha="center", va="center", color="0.55")
+def _say(ax: Axes, words: str) -> None:
+    """Words in place of a drawing."""
+    ax.text(0.5, 0.5, words, transform=ax.transAxes, ha="center", va="center", color="0.55")
     ax.set(xticks=[], yticks=[])
 
 
@@ -227,8 +230,11 @@ def _limit(ax: Axes, log: bool, shown: Sequence[Shown], thin: Sequence[Line], he
 
 
 def extent(curves: dict[str, Curve]) -> str:
-    """Seeds and rounds: those of most methods, then a line for each method that has others."""
-    words = {m: f"{_count(len(c.seeds), 'seed')}, {_count(len(c.episodes), 'round')}" for m, c in curves.items()}
+    """Seeds and rounds: those of most methods, then a line for each method that has others.
+
+    The last round counts them, since tasks may be tried in some rounds only.
+    """
+    words = {m: f"{_count(len(c.seeds), 'seed')}, {_count(int(c.episodes[-1]), 'round')}" for m, c in curves.items()}
     usual = max(words.values(), key=list(words.values()).count)
     return ";\n".join([usual, *(f"{NAMES[method]}: {text}" for method, text in words.items() if text != usual)])
 
@@ -239,19 +245,19 @@ def _count(number: int, word: str) -> str:
 
 def _task_groups(panels: Sequence[Panel]) -> dict[str, list[Panel]]:
     return {
-        "Score over all tasks": [*panels],
-        "over tasks H-UCRL explores for": [panel for panel in panels if not panel.unseen],
-        "over tasks unseen by H-UCRL": [panel for panel in panels if panel.unseen],
+        "Score, all tasks": [*panels],
+        "H-UCRL's own tasks": [panel for panel in panels if not panel.unseen],
+        "Tasks new to H-UCRL": [panel for panel in panels if panel.unseen],
     }
 
 
-def _draw_scores(ax: Axes, words: str, panels: Sequence[Panel], methods: Sequence[str], results: Results) -> None:
+def _draw_scores(ax: Axes, title: str, panels: Sequence[Panel], methods: Sequence[str], results: Results) -> None:
     """Each method's aggregate score over several panels: a point and its interval."""
-    ax.set_title(words, fontsize=10.5, loc="left")
+    ax.set_title(title, fontsize=10.5, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
     scores = aggregate_scores(results, panels, methods)
-    if not scores:
-        _say_nothing_yet(ax)
+    if not scores:  # runs may be there, and random actions to compare with not
+        _say(ax, "no scores yet")
         return
     for place, (method, aggregate) in enumerate(scores.items()):
         colour, marker = LOOKS[method]
@@ -263,9 +269,6 @@ def _draw_scores(ax: Axes, words: str, panels: Sequence[Panel], methods: Sequenc
     ax.set_yticks(range(len(scores)), [NAMES[method] for method in scores])
     ax.set_ylim(len(scores) - 0.5, -0.5)
     ax.tick_params(labelsize=9)
-    ax.set_xlabel(
-        f"0: random actions, 1: oracle or best method\n({len(used)} of {len(panels)} panels, last round that all have)",
-        fontsize=SMALL,
-        color=GREY,
-    )
+    words = f"0: random actions, 1: oracle or best\n({len(used)} of {len(panels)} panels, last common round)"
+    ax.set_xlabel(words, fontsize=SMALL, color=GREY)
     ax.grid(color="0.92", axis="x")
