@@ -15,29 +15,50 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from tiny import TINY
+from rich.console import Console
 
 from sonde.errors import SondeError
-from sonde.reproduce import cluster, local
-from sonde.reproduce.grid import REFERENCE_FILE, REFERENCES, Batch, Grid
+from sonde.reproduce import cluster, grid, local
+from sonde.reproduce.command import Experiment, run_missing
+from sonde.reproduce.grid import REFERENCES, Batch, Grid
 from sonde.reproduce.local import run_locally
-from sonde.runs.store import RunStore
+from sonde.reproduce.paper import SCALES, Scale
+from tiny import TINY
 
-ROUNDS = 20  # of which the first one compiles: time enough to kill a worker among the others
+ROUNDS = 30  # of which the first one compiles: time enough to stop a worker among the others
+EXPLORED, JUDGED = f"opax/{ROUNDS}-rounds-seeds-0-1", "references-seeds-0-1"
 quietly = lambda running: None
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for workers in /proc")
 
 
-def explored(parent: Path, seed: int = 0) -> Batch:
-    config = replace(TINY, episodes=ROUNDS, horizon=6, first_seed=seed, seeds=2, evaluate_every=10)
-    return Batch("pendulum-gp", config.method, config, parent / f"{ROUNDS}-rounds-seeds-{seed}-{seed + 1}")
+def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
+    tiny = replace(TINY, horizon=6, evaluate_every=0, tasks=("swing-up",))  # fewer programs to compile
+    return replace(tiny, method=method, episodes=rounds, seeds=seeds, first_seed=first_seed)
 
 
-def references(parent: Path) -> Batch:
-    return Batch("pendulum-gp", REFERENCES, replace(TINY, method="random", episodes=1, seeds=2), parent / "references-seeds-0-1")
+def explored(out: Path) -> Batch:
+    return Batch("pendulum-gp", "opax", tiny_config("pendulum-gp", "opax", ROUNDS, 2), out / EXPLORED)
 
 
-def two(parent: Path) -> list[Batch]:
-    return [explored(parent), references(parent)]
+def judged(out: Path) -> Batch:
+    return Batch("pendulum-gp", REFERENCES, tiny_config("pendulum-gp", "random", 1, 2), out / JUDGED)
+
+
+def broken(out: Path) -> Batch:
+    batch = explored(out / "broken")
+    batch.create()
+    (batch.folder / "config.json").write_text('{"episodes": "many"}')
+    return batch
+
+
+def assert_alike(batch: Batch, other: Batch) -> None:
+    """Bit for bit, but for the time it took."""
+    assert batch.finished and other.finished
+    assert measured(batch) == measured(other) != []
+    if batch.kind != REFERENCES:
+        ours, theirs = learned(batch), learned(other)
+        assert ours.keys() == theirs.keys() != set()
+        assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
 
 
 def measured(batch: Batch) -> list[dict]:
@@ -48,50 +69,55 @@ def learned(batch: Batch) -> dict[str, np.ndarray]:
     return safetensors.numpy.load((batch.folder / "checkpoints" / f"{batch.rounds:04d}.safetensors").read_bytes())
 
 
-def assert_alike(batch: Batch, other: Batch) -> None:
-    """Bit for bit."""
-    assert batch.finished and other.finished
-    assert measured(batch) == measured(other) != []
-    if batch.kind != REFERENCES:
-        ours, theirs = learned(batch), learned(other)
-        assert ours.keys() == theirs.keys() != set()
-        assert all(ours[name].tobytes() == theirs[name].tobytes() for name in ours)
+def contents(folder: Path) -> dict[Path, tuple[bytes, int]]:
+    return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
 
 def worker_of(batch: Batch) -> int | None:
     """The process that holds the lock of its folder."""
-    lock = str(batch.folder / ".lock")
+    lock = batch.folder / ".lock"
     for link in Path("/proc").glob("[0-9]*/fd/*"):
         with contextlib.suppress(OSError):
-            if os.readlink(link) == lock:
+            if link.readlink() == lock:
                 return int(link.parts[2])
     return None
 
 
+def wait_until(true) -> None:
+    for _ in range(6000):
+        if true():
+            return
+        time.sleep(0.01)
+    raise AssertionError("waited for a minute")
+
+
 class KillInTheMiddle:
-    """Kills the worker of a batch, once, after a round is finished."""
+    """Kills the worker of a batch, once, after a round more is finished."""
 
     def __init__(self, batch: Batch):
-        self.batch, self.killed_after = batch, None
+        self.batch, self.began, self.killed_after = batch, batch.rounds_done(), None
 
     def __call__(self, running):
-        if self.killed_after is None and self.batch.rounds_done() > 0 and (worker := worker_of(self.batch)):
+        if self.killed_after is None and self.batch.rounds_done() > self.began and (worker := worker_of(self.batch)):
             os.kill(worker, signal.SIGKILL)
             self.killed_after = self.batch.rounds_done()
 
     def check(self):
-        assert self.killed_after is not None and 0 < self.killed_after < self.batch.rounds
-        assert len((self.batch.folder / "machines.jsonl").read_text().splitlines()) == 2  # it was begun twice
+        assert self.killed_after is not None and self.began < self.killed_after < self.batch.rounds
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> list[Batch]:
-    """Two batches, run side by side."""
-    batches = two(tmp_path_factory.mktemp("undisturbed"))
-    seen = []
-    assert run_locally(batches, 2, lambda running: seen.append(len(running))) == {}
-    assert max(seen) == 2 and seen[-1] == 0
-    return batches
+def times_begun(batch: Batch) -> int:
+    return len((batch.folder / "machines.jsonl").read_text().splitlines())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tiny_runs(tmp_path_factory):
+    """Workers share what they compile, and a scale is small enough for tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setitem(SCALES, "small", Scale(2, dict.fromkeys(SCALES["small"].rounds, ROUNDS)))
+        patch.setattr(grid, "run_config", tiny_config)
+        yield
 
 
 @pytest.fixture
@@ -101,41 +127,58 @@ def attentive(monkeypatch):
         monkeypatch.setattr(backend, "PAUSE", 0.02)
 
 
-needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for a worker in /proc")
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory) -> Experiment:
+    """An experiment of two batches, run side by side on this machine."""
+    out = tmp_path_factory.mktemp("experiment")
+    tiny = Experiment(("uncertainty",), "small", None, True, out, ("pendulum-gp",), ("opax",))
+    assert run_missing(tiny, "local", 2, None, 0.0, Console(quiet=True)) == {}
+    return tiny
+
+
+@pytest.fixture(scope="module")
+def undisturbed(experiment) -> list[Batch]:
+    """The batches: what was explored, and the references."""
+    references, run = experiment.batches()
+    return [run, references]
 
 
 # On this machine
 
 
-def test_batches_are_finished_once(undisturbed):
-    batch, judged = undisturbed
-    assert batch.finished and judged.finished
-    assert [row["episode"] for row in batch.rows()] == [1 + i // 2 for i in range(2 * ROUNDS)]
-    assert {row["method"] for row in judged.rows()} == {"oracle", "random-actions"}
-    files = [path for b in undisturbed for path in b.folder.rglob("*") if path.is_file()]
-    before = {path: path.read_bytes() for path in files if path.name not in ("log.txt", "machines.jsonl")}
-    assert run_locally([b for b in undisturbed if not b.finished], 2, quietly) == {}
-    assert run_locally([batch], 1, quietly) == {}  # even if asked, it repeats nothing
-    assert {path: path.read_bytes() for path in before} == before
-
-
-def test_a_failure_has_a_reason_and_others_finish(tmp_path):
-    good, bad = references(tmp_path / "good"), explored(tmp_path / "bad")
-    bad.create()
-    (bad.folder / "config.json").write_text('{"episodes": "many"}')
-    failures = run_locally([bad, good], 2, quietly)
-    assert list(failures) == [bad.folder] and good.finished
-    assert "ended with 2" in failures[bad.folder] and "config.json" in failures[bad.folder]
-    assert str(bad.folder / "log.txt") in failures[bad.folder]
+def test_an_experiment_is_run_once(experiment, undisturbed, monkeypatch):
+    run, references = undisturbed
+    assert [row["episode"] for row in run.rows()] == [1 + i // 2 for i in range(2 * ROUNDS)]
+    assert {row["method"] for row in references.rows()} == {"oracle", "random-actions"}
+    before = contents(experiment.out)
+    monkeypatch.setattr(local, "_start", lambda batch: pytest.fail("it was begun again"))
+    assert run_missing(experiment, "local", 2, None, 0.0, Console(quiet=True)) == {}
+    assert contents(experiment.out) == before
 
 
 @needs_proc
-def test_a_killed_worker_goes_on(undisturbed, tmp_path, attentive):
-    batch = explored(tmp_path)
-    kill = KillInTheMiddle(batch)
-    assert run_locally([batch], 1, kill) == {}
+def test_a_killed_worker_goes_on_and_a_failure_has_a_reason(undisturbed, tmp_path, attentive):
+    good, bad = explored(tmp_path), broken(tmp_path)
+    kill = KillInTheMiddle(good)
+    failures = run_locally([bad, good], 2, kill)
     kill.check()
-    assert_alike(batch, undisturbed[0])
+    assert times_begun(good) == 2
+    assert_alike(good, undisturbed[0])
+    assert list(failures) == [bad.folder]
+    assert "ended with 2" in failures[bad.folder] and "episodes" in failures[bad.folder]
+    assert str(bad.folder / "log.txt") in failures[bad.folder]
+
+
+def test_an_interrupt_ends_the_workers(tmp_path, monkeypatch):
+    start, started = local._start, []
+    monkeypatch.setattr(local, "_start", lambda batch: started.append(start(batch)) or started[-1])
+
+    def interrupt(running):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_locally([explored(tmp_path)], 1, interrupt)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
 
 
 PARENT = """
@@ -145,8 +188,7 @@ from sonde.reproduce.grid import Batch
 from sonde.reproduce.local import run_locally
 from sonde.runs.store import RunStore
 folder = Path(sys.argv[1])
-config = RunStore.open(folder).config
-run_locally([Batch("pendulum-gp", config.method, config, folder)], 1, lambda running: None)
+run_locally([Batch("pendulum-gp", "opax", RunStore.open(folder).config, folder)], 1, lambda running: None)
 """
 
 
@@ -154,29 +196,20 @@ run_locally([Batch("pendulum-gp", config.method, config, folder)], 1, lambda run
 def test_nothing_is_left_running_when_the_parent_is_killed(undisturbed, tmp_path):
     batch = explored(tmp_path)
     batch.create()
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(batch.folder)])
-    _wait_until(lambda: batch.rounds_done() > 0)
-    parent.kill()
-    parent.wait()
-    _wait_until(lambda: worker_of(batch) is None)
+    with subprocess.Popen([sys.executable, "-c", PARENT, str(batch.folder)]) as parent:
+        wait_until(lambda: batch.rounds_done() > 0)
+        parent.kill()
+    wait_until(lambda: worker_of(batch) is None)
     assert not batch.finished
     assert run_locally([batch], 1, quietly) == {}
     assert_alike(batch, undisturbed[0])
-
-
-def _wait_until(true) -> None:
-    for _ in range(6000):
-        if true():
-            return
-        time.sleep(0.01)
-    raise AssertionError("waited for a minute")
 
 
 # On Ray
 
 
 @pytest.fixture(scope="module")
-def address():
+def address(tiny_runs):
     """A cluster of two machines, both of them this one, each with room for one task."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
@@ -188,20 +221,146 @@ def address():
 
 
 @needs_proc
-def test_ray_gives_the_same_numbers_though_a_worker_is_killed(undisturbed, tmp_path, attentive, address):
-    batches = two(tmp_path)
-    kill, seen = KillInTheMiddle(batches[0]), set()
-    bad = explored(tmp_path / "bad")
-    bad.create()
-    (bad.folder / "config.json").write_text('{"episodes": "many"}')
+def test_ray_gives_the_same_numbers_though_it_is_interrupted_and_a_worker_killed(undisturbed, tmp_path, attentive, address):
+    run, references, bad = explored(tmp_path), judged(tmp_path), broken(tmp_path)
 
-    def on_tick(running):
-        seen.add(len(running))
-        kill(running)
+    def interrupt(running):
+        if run.rounds_done() > 0:
+            raise KeyboardInterrupt
 
-    failures = cluster.run_on_ray([*batches, bad], address, 0.0, on_tick)
-    assert list(failures) == [bad.folder] and "config.json" in failures[bad.folder]
+    with pytest.raises(KeyboardInterrupt):
+        cluster.run_on_ray([run], address, 0.0, interrupt)
+    wait_until(lambda: worker_of(run) is None)
+    assert 0 < run.rounds_done() < ROUNDS
+
+    kill, places = KillInTheMiddle(run), set()
+    failures = cluster.run_on_ray([run, references, bad], address, 0.0, lambda now: (kill(now), places.add(len(now))))
     kill.check()
-    assert seen == {0, 1, 2}
-    for batch, other in zip(batches, undisturbed, strict=True):
+    assert times_begun(run) == 3
+    assert places == {0, 1, 2}
+    assert list(failures) == [bad.folder] and "episodes" in failures[bad.folder]
+    for batch, other in zip((run, references), undisturbed, strict=True):
         assert_alike(batch, other)
+
+
+def test_what_was_done_on_a_machine_with_files_of_its_own_is_kept_here(undisturbed, tmp_path, monkeypatch):
+    for batch in undisturbed:
+        text = cluster.to_json(batch.config)
+        files = cluster.bring_to_end(batch.setting, batch.kind, text, str(batch.folder))
+        here = replace(batch, folder=tmp_path / batch.kind)
+        here.create()
+        note = here.folder / "checkpoints" / "0003.json"
+        note.write_text("{}")  # it had begun here, and gives way
+        if batch.kind != REFERENCES:
+            with monkeypatch.context() as patch:  # the machine goes down while files are written
+                patch.setattr(cluster, "write_atomically", _full_after(len(files) - 1))
+                with pytest.raises(OSError):
+                    cluster.keep(here, files)
+            assert here.rounds_done() < ROUNDS
+        cluster.keep(here, files)
+        assert_alike(here, batch)
+        assert not note.exists()
+        before = contents(here.folder)
+        cluster.keep(here, {"config.json": b"not needed"})
+        assert contents(here.folder) == before
+
+
+def _full_after(writes: int):
+    left = iter(range(writes))
+
+    def write(path, content):
+        if next(left, None) is None:
+            raise OSError("no space left")
+        path.write_bytes(content)
+
+    return write
+
+
+def test_a_task_refuses_a_folder_with_other_settings(undisturbed):
+    batch = undisturbed[0]
+    other = cluster.to_json(replace(batch.config, horizon=7))
+    with pytest.raises(SondeError, match="horizon is 6 there and 7 here; remove it there"):
+        cluster.bring_to_end(batch.setting, batch.kind, other, str(batch.folder))
+
+
+def test_ray_says_what_it_lacks(tmp_path, monkeypatch, address):
+    batch = explored(tmp_path)
+    for gpus in (-1.0, 1.5, float("nan")):
+        with pytest.raises(SondeError, match="--gpus must be"):
+            cluster.run_on_ray([batch], address, gpus, quietly)
+    with pytest.raises(SondeError, match="Ray's machines have 0 at most"):
+        cluster.run_on_ray([batch], address, 0.5, quietly)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SondeError, match=r"pip install 'sonde\[cluster\]'"):
+        cluster.run_on_ray([batch], address, 0.0, quietly)
+    assert not batch.folder.exists()
+
+
+# What is needed, and what is there
+
+
+def wanted(out: Path, seeds: int, **changes) -> Grid:
+    return replace(Grid(("pendulum-gp",), ("opax", "random"), {"pendulum-gp": 4}, seeds, False, out), **changes)
+
+
+def folders(batches: list[Batch], out: Path) -> list[str]:
+    return [str(batch.folder.relative_to(out / "runs" / "pendulum-gp")) for batch in batches]
+
+
+def test_more_seeds_become_a_further_batch_and_fewer_take_what_they_need(tmp_path):
+    first = wanted(tmp_path, 3).batches()
+    assert folders(first, tmp_path) == ["references-seeds-0-2", "opax/4-rounds-seeds-0-2", "random/4-rounds-seeds-0-2"]
+    for batch in first:
+        batch.create()
+    more = wanted(tmp_path, 5, methods=("opax",)).batches()
+    names = ["references-seeds-0-2", "references-seeds-3-4", "opax/4-rounds-seeds-0-2", "opax/4-rounds-seeds-3-4"]
+    assert folders(more, tmp_path) == names
+    assert [list(batch.config.seed_list) for batch in more] == [[0, 1, 2], [3, 4]] * 2
+    for batch in more:
+        batch.create()
+    assert folders(wanted(tmp_path, 2, methods=("opax",)).batches(), tmp_path) == names[::2]
+    assert folders(wanted(tmp_path, 5, methods=("opax",)).batches(), tmp_path) == names
+    longer = wanted(tmp_path, 3, rounds={"pendulum-gp": 9}, methods=("opax",)).batches()
+    assert folders(longer, tmp_path) == ["references-seeds-0-2", "opax/9-rounds-seeds-0-2"]
+
+
+def test_gaps_between_seeds_are_filled(tmp_path):
+    for batch in wanted(tmp_path, 6, methods=("opax",)).batches():
+        middle = replace(batch.config, first_seed=2, seeds=2)
+        replace(batch, config=middle, folder=batch.folder.with_name(batch.folder.name.replace("0-5", "2-3"))).create()
+    seeds = [batch.seeds for batch in wanted(tmp_path, 6, methods=("opax",)).batches() if batch.kind == "opax"]
+    assert seeds == ["2-3", "0-1", "4-5"]
+
+
+def test_other_settings_are_refused(tmp_path, monkeypatch):
+    for batch in wanted(tmp_path, 3).batches():
+        batch.create()
+    monkeypatch.setattr(grid, "run_config", lambda *args, **kwargs: replace(tiny_config(*args, **kwargs), horizon=8))
+    with pytest.raises(SondeError, match=r"made with other settings: horizon is 6 there and 8 here; name another folder"):
+        wanted(tmp_path, 3).batches()
+    assert wanted(tmp_path, 3, lite=True).batches()  # they have folders of their own
+
+
+def test_unfinished_batches_are_found(tmp_path):
+    references, opax, random = wanted(tmp_path, 3).batches()
+    for batch in (references, opax, random):
+        assert batch.rounds_done() == 0 and batch.rows() == [] and batch.seconds_per_round() is None
+        batch.create()
+    (opax.folder / "checkpoints" / "0004.json").write_text("{}")
+    (random.folder / "checkpoints" / "0003.json").write_text("{}")
+    (random.folder / "checkpoints" / "0004.safetensors").write_bytes(b"")  # its note was not written any more
+    unfinished = [batch for batch in wanted(tmp_path, 3).batches() if not batch.finished]
+    assert folders(unfinished, tmp_path) == ["references-seeds-0-2", "random/4-rounds-seeds-0-2"]
+    assert [batch.rounds_done() for batch in unfinished] == [0, 3]
+
+
+def test_results_are_those_of_the_seeds_and_rounds_that_were_asked_for(experiment, tmp_path):
+    small = replace(experiment.grid("uncertainty"), seeds=1)
+    results = small.results(tmp_path / "curves.csv")
+    assert {row["seed"] for row in results.rows} == {0}
+    assert {row["method"] for row in results.rows} == {"opax", "oracle", "random-actions"}
+    results.save(tmp_path / "curves.csv")
+    elsewhere = replace(small, out=tmp_path / "elsewhere")  # where only the numbers are
+    again = elsewhere.results(tmp_path / "curves.csv")
+    largest = lambda found: [row["max_epistemic"] for row in found.rows if row["method"] == "opax"]
+    assert largest(again) == pytest.approx(largest(results), rel=1e-5) and len(largest(again)) == ROUNDS

@@ -80,7 +80,7 @@ def keep(batch: Batch, files: Files) -> None:
     is_note = lambda name: name.startswith("checkpoints/") and name.endswith(".json")
     for note in (batch.folder / "checkpoints").glob("*.json"):  # of rounds that were begun here and then done elsewhere
         note.unlink()
-    for name in sorted(files, key=is_note):  # notes last: they say that the rest is there
+    for name in sorted(files, key=lambda name: (is_note(name), name)):  # notes last: they say that the rest is there
         path = batch.folder / name
         path.parent.mkdir(exist_ok=True)
         write_atomically(path, files[name])
