@@ -1,4 +1,4 @@
-"""What an experiment needs and where it is run: batches, processes on this machine, tasks on Ray.
+"""Where an experiment is run: in processes on this machine, in tasks on Ray.
 
 Workers do not see what a test patches: what they need travels by value, or in the folder's config.json.
 """
@@ -6,6 +6,7 @@ Workers do not see what a test patches: what they need travels by value, or in t
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from rich.console import Console
 from sonde.errors import SondeError
 from sonde.reproduce import cluster, grid, local
 from sonde.reproduce.command import Experiment, run_missing
-from sonde.reproduce.grid import REFERENCES, Batch, Grid
+from sonde.reproduce.grid import REFERENCES, Batch
 from sonde.reproduce.local import run_locally
 from sonde.reproduce.paper import SCALES, Scale
 from tiny import TINY
@@ -110,13 +111,24 @@ def times_begun(batch: Batch) -> int:
     return len((batch.folder / "machines.jsonl").read_text().splitlines())
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tiny_runs(tmp_path_factory):
-    """Workers share what they compile, and a scale is small enough for tests."""
+@contextlib.contextmanager
+def tiny_runs(compiled: Path):
+    """A scale small enough for tests, and workers that share what they compile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("compiled")))
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(compiled))
         patch.setitem(SCALES, "small", Scale(2, dict.fromkeys(SCALES["small"].rounds, ROUNDS)))
         patch.setattr(grid, "run_config", tiny_config)
+        yield
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("compiled")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def all_runs_are_tiny(compiled):
+    with tiny_runs(compiled):
         yield
 
 
@@ -127,16 +139,18 @@ def attentive(monkeypatch):
         monkeypatch.setattr(backend, "PAUSE", 0.02)
 
 
-@pytest.fixture(scope="module")
-def experiment(tmp_path_factory) -> Experiment:
+# for the session: processes that share the tests among them may come back to this file
+@pytest.fixture(scope="session")
+def experiment(tmp_path_factory, compiled) -> Experiment:
     """An experiment of two batches, run side by side on this machine."""
     out = tmp_path_factory.mktemp("experiment")
     tiny = Experiment(("uncertainty",), "small", None, True, out, ("pendulum-gp",), ("opax",))
-    assert run_missing(tiny, "local", 2, None, 0.0, Console(quiet=True)) == {}
+    with tiny_runs(compiled):
+        assert run_missing(tiny, "local", 2, None, 0.0, Console(quiet=True)) == {}
     return tiny
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def undisturbed(experiment) -> list[Batch]:
     """The batches: what was explored, and the references."""
     references, run = experiment.batches()
@@ -205,11 +219,23 @@ def test_nothing_is_left_running_when_the_parent_is_killed(undisturbed, tmp_path
     assert_alike(batch, undisturbed[0])
 
 
+def test_results_are_those_of_the_seeds_and_rounds_that_were_asked_for(experiment, tmp_path):
+    small = replace(experiment.grid("uncertainty"), seeds=1)
+    results = small.results(tmp_path / "curves.csv")
+    assert {row["seed"] for row in results.rows} == {0}
+    assert {row["method"] for row in results.rows} == {"opax", "oracle", "random-actions"}
+    results.save(tmp_path / "curves.csv")
+    elsewhere = replace(small, out=tmp_path / "elsewhere")  # where only the numbers are
+    again = elsewhere.results(tmp_path / "curves.csv")
+    largest = lambda found: [row["max_epistemic"] for row in found.rows if row["method"] == "opax"]
+    assert largest(again) == pytest.approx(largest(results), rel=1e-5) and len(largest(again)) == ROUNDS
+
+
 # On Ray
 
 
 @pytest.fixture(scope="module")
-def address(tiny_runs):
+def address(all_runs_are_tiny):
     """A cluster of two machines, both of them this one, each with room for one task."""
     pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
@@ -241,6 +267,15 @@ def test_ray_gives_the_same_numbers_though_it_is_interrupted_and_a_worker_killed
     assert list(failures) == [bad.folder] and "episodes" in failures[bad.folder]
     for batch, other in zip((run, references), undisturbed, strict=True):
         assert_alike(batch, other)
+
+
+def test_ray_on_this_machine_is_started_and_ended(tmp_path):
+    ray = pytest.importorskip("ray")
+    bad = broken(tmp_path)
+    failures = cluster.run_on_ray([bad], None, 0.0, quietly)
+    assert list(failures) == [bad.folder] and "episodes" in failures[bad.folder]
+    assert str(bad.folder / "log.txt") in failures[bad.folder]
+    assert not ray.is_initialized()
 
 
 def test_what_was_done_on_a_machine_with_files_of_its_own_is_kept_here(undisturbed, tmp_path, monkeypatch):
@@ -290,77 +325,11 @@ def test_ray_says_what_it_lacks(tmp_path, monkeypatch, address):
             cluster.run_on_ray([batch], address, gpus, quietly)
     with pytest.raises(SondeError, match="Ray's machines have 0 at most"):
         cluster.run_on_ray([batch], address, 0.5, quietly)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        nobody = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(SondeError, match=f"no Ray cluster could be reached at {nobody}"):
+        cluster.run_on_ray([batch], nobody, 0.0, quietly)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SondeError, match=r"pip install 'sonde\[cluster\]'"):
         cluster.run_on_ray([batch], address, 0.0, quietly)
     assert not batch.folder.exists()
-
-
-# What is needed, and what is there
-
-
-def wanted(out: Path, seeds: int, **changes) -> Grid:
-    return replace(Grid(("pendulum-gp",), ("opax", "random"), {"pendulum-gp": 4}, seeds, False, out), **changes)
-
-
-def folders(batches: list[Batch], out: Path) -> list[str]:
-    return [str(batch.folder.relative_to(out / "runs" / "pendulum-gp")) for batch in batches]
-
-
-def test_more_seeds_become_a_further_batch_and_fewer_take_what_they_need(tmp_path):
-    first = wanted(tmp_path, 3).batches()
-    assert folders(first, tmp_path) == ["references-seeds-0-2", "opax/4-rounds-seeds-0-2", "random/4-rounds-seeds-0-2"]
-    for batch in first:
-        batch.create()
-    more = wanted(tmp_path, 5, methods=("opax",)).batches()
-    names = ["references-seeds-0-2", "references-seeds-3-4", "opax/4-rounds-seeds-0-2", "opax/4-rounds-seeds-3-4"]
-    assert folders(more, tmp_path) == names
-    assert [list(batch.config.seed_list) for batch in more] == [[0, 1, 2], [3, 4]] * 2
-    for batch in more:
-        batch.create()
-    assert folders(wanted(tmp_path, 2, methods=("opax",)).batches(), tmp_path) == names[::2]
-    assert folders(wanted(tmp_path, 5, methods=("opax",)).batches(), tmp_path) == names
-    longer = wanted(tmp_path, 3, rounds={"pendulum-gp": 9}, methods=("opax",)).batches()
-    assert folders(longer, tmp_path) == ["references-seeds-0-2", "opax/9-rounds-seeds-0-2"]
-
-
-def test_gaps_between_seeds_are_filled(tmp_path):
-    for batch in wanted(tmp_path, 6, methods=("opax",)).batches():
-        middle = replace(batch.config, first_seed=2, seeds=2)
-        replace(batch, config=middle, folder=batch.folder.with_name(batch.folder.name.replace("0-5", "2-3"))).create()
-    seeds = [batch.seeds for batch in wanted(tmp_path, 6, methods=("opax",)).batches() if batch.kind == "opax"]
-    assert seeds == ["2-3", "0-1", "4-5"]
-
-
-def test_other_settings_are_refused(tmp_path, monkeypatch):
-    for batch in wanted(tmp_path, 3).batches():
-        batch.create()
-    monkeypatch.setattr(grid, "run_config", lambda *args, **kwargs: replace(tiny_config(*args, **kwargs), horizon=8))
-    with pytest.raises(SondeError, match=r"made with other settings: horizon is 6 there and 8 here; name another folder"):
-        wanted(tmp_path, 3).batches()
-    assert wanted(tmp_path, 3, lite=True).batches()  # they have folders of their own
-
-
-def test_unfinished_batches_are_found(tmp_path):
-    references, opax, random = wanted(tmp_path, 3).batches()
-    for batch in (references, opax, random):
-        assert batch.rounds_done() == 0 and batch.rows() == [] and batch.seconds_per_round() is None
-        batch.create()
-    (opax.folder / "checkpoints" / "0004.json").write_text("{}")
-    (random.folder / "checkpoints" / "0003.json").write_text("{}")
-    (random.folder / "checkpoints" / "0004.safetensors").write_bytes(b"")  # its note was not written any more
-    unfinished = [batch for batch in wanted(tmp_path, 3).batches() if not batch.finished]
-    assert folders(unfinished, tmp_path) == ["references-seeds-0-2", "random/4-rounds-seeds-0-2"]
-    assert [batch.rounds_done() for batch in unfinished] == [0, 3]
-
-
-def test_results_are_those_of_the_seeds_and_rounds_that_were_asked_for(experiment, tmp_path):
-    small = replace(experiment.grid("uncertainty"), seeds=1)
-    results = small.results(tmp_path / "curves.csv")
-    assert {row["seed"] for row in results.rows} == {0}
-    assert {row["method"] for row in results.rows} == {"opax", "oracle", "random-actions"}
-    results.save(tmp_path / "curves.csv")
-    elsewhere = replace(small, out=tmp_path / "elsewhere")  # where only the numbers are
-    again = elsewhere.results(tmp_path / "curves.csv")
-    largest = lambda found: [row["max_epistemic"] for row in found.rows if row["method"] == "opax"]
-    assert largest(again) == pytest.approx(largest(results), rel=1e-5) and len(largest(again)) == ROUNDS

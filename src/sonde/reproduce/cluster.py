@@ -9,6 +9,7 @@ A machine with files of its own keeps its copy of the folder; remove it there to
 import logging
 import os
 import platform
+import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,6 +101,7 @@ def _connected(ray: Any, address: str | None) -> Generator[None]:
     """A cluster to work on; one that was started here ends here."""
     here = {"include_dashboard": False} if address is None else {}
     try:
+        _knock(address or "")
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, **here)
     except (OSError, RuntimeError, ValueError) as error:
         what = "Ray could not be started" if address is None else f"no Ray cluster could be reached at {address}"
@@ -109,6 +111,13 @@ def _connected(ray: Any, address: str | None) -> Generator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Fail at once where nobody answers; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _needs(gpus: float) -> dict[str, Any]:

@@ -1,0 +1,75 @@
+"""Which batches an experiment needs, and which of them are there."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sonde.errors import SondeError
+from sonde.reproduce import grid
+from sonde.reproduce.grid import Batch, Grid
+from tiny import TINY
+
+
+def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
+    return replace(TINY, horizon=6, method=method, episodes=rounds, seeds=seeds, first_seed=first_seed)
+
+
+@pytest.fixture(autouse=True)
+def tiny_runs(monkeypatch):
+    monkeypatch.setattr(grid, "run_config", tiny_config)
+
+
+def wanted(out: Path, seeds: int, **changes) -> Grid:
+    return replace(Grid(("pendulum-gp",), ("opax", "random"), {"pendulum-gp": 4}, seeds, False, out), **changes)
+
+
+def folders(batches: list[Batch], out: Path) -> list[str]:
+    return [str(batch.folder.relative_to(out / "runs" / "pendulum-gp")) for batch in batches]
+
+
+def test_more_seeds_become_a_further_batch_and_fewer_take_what_they_need(tmp_path):
+    first = wanted(tmp_path, 3).batches()
+    assert folders(first, tmp_path) == ["references-seeds-0-2", "opax/4-rounds-seeds-0-2", "random/4-rounds-seeds-0-2"]
+    for batch in first:
+        batch.create()
+    more = wanted(tmp_path, 5, methods=("opax",)).batches()
+    names = ["references-seeds-0-2", "references-seeds-3-4", "opax/4-rounds-seeds-0-2", "opax/4-rounds-seeds-3-4"]
+    assert folders(more, tmp_path) == names
+    assert [list(batch.config.seed_list) for batch in more] == [[0, 1, 2], [3, 4]] * 2
+    for batch in more:
+        batch.create()
+    assert folders(wanted(tmp_path, 2, methods=("opax",)).batches(), tmp_path) == names[::2]
+    assert folders(wanted(tmp_path, 5, methods=("opax",)).batches(), tmp_path) == names
+    longer = wanted(tmp_path, 3, rounds={"pendulum-gp": 9}, methods=("opax",)).batches()
+    assert folders(longer, tmp_path) == ["references-seeds-0-2", "opax/9-rounds-seeds-0-2"]
+
+
+def test_gaps_between_seeds_are_filled(tmp_path):
+    for batch in wanted(tmp_path, 6, methods=("opax",)).batches():
+        middle = replace(batch.config, first_seed=2, seeds=2)
+        replace(batch, config=middle, folder=batch.folder.with_name(batch.folder.name.replace("0-5", "2-3"))).create()
+    seeds = [batch.seeds for batch in wanted(tmp_path, 6, methods=("opax",)).batches() if batch.kind == "opax"]
+    assert seeds == ["2-3", "0-1", "4-5"]
+
+
+def test_other_settings_are_refused(tmp_path, monkeypatch):
+    for batch in wanted(tmp_path, 3).batches():
+        batch.create()
+    monkeypatch.setattr(grid, "run_config", lambda *args, **kwargs: replace(tiny_config(*args, **kwargs), horizon=8))
+    with pytest.raises(SondeError, match=r"made with other settings: horizon is 6 there and 8 here; name another folder"):
+        wanted(tmp_path, 3).batches()
+    assert wanted(tmp_path, 3, lite=True).batches()  # they have folders of their own
+
+
+def test_unfinished_batches_are_found(tmp_path):
+    references, opax, random = wanted(tmp_path, 3).batches()
+    for batch in (references, opax, random):
+        assert batch.rounds_done() == 0 and batch.rows() == [] and batch.seconds_per_round() is None
+        batch.create()
+    (opax.folder / "checkpoints" / "0004.json").write_text("{}")
+    (random.folder / "checkpoints" / "0003.json").write_text("{}")
+    (random.folder / "checkpoints" / "0004.safetensors").write_bytes(b"")  # its note was not written any more
+    unfinished = [batch for batch in wanted(tmp_path, 3).batches() if not batch.finished]
+    assert folders(unfinished, tmp_path) == ["references-seeds-0-2", "random/4-rounds-seeds-0-2"]
+    assert [batch.rounds_done() for batch in unfinished] == [0, 3]
