@@ -129,7 +129,7 @@ def markdown(claims: Sequence[Claim]) -> str:
 
 
 def print_claims(claims: Sequence[Claim], console: Console) -> None:
-    """Each claim with its verdict, numbers and rule, and its evidence in short."""
+    """Each claim with its verdict, numbers and rule; where panels differ, the verdict in each. The rest is in `to_json`."""
     # intervals in brackets would be taken for markup
     show = lambda text, style="", indent=4: console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
     for claim in claims:
@@ -137,14 +137,13 @@ def print_claims(claims: Sequence[Claim], console: Console) -> None:
         show(claim.statement)
         show(claim.summary, "bold")
         show(claim.rule, "dim italic")
-        panels = dict.fromkeys(evidence.panel for evidence in claim.evidence)
-        for panel in panels:
-            show(panel)
-            for evidence in (evidence for evidence in claim.evidence if evidence.panel == panel):
-                mark = MARKS[evidence.verdict] if evidence.votes else f"({MARKS[evidence.verdict]})"
-                show(f"{mark} {evidence.line}", "" if evidence.votes else "dim", 6)
+        voting = [evidence for evidence in claim.evidence if evidence.votes]
+        panels = dict.fromkeys(evidence.panel for evidence in voting)
+        for panel in panels if len(panels) > 1 else ():
+            marks = [f"{MARKS[e.verdict]} {e.what} {e.numbers if e.seeds else ''}".strip() for e in voting if e.panel == panel]
+            show(f"{panel}: {'; '.join(marks)}")
         console.print()
-    console.print(Text(f"Marks: + holds, - does not hold, ? undecided; in brackets: no vote. {GENERAL_RULE}", "dim italic"))
+    console.print(Text(f"Marks: + holds, - does not hold, ? undecided. {GENERAL_RULE}", "dim italic"))
 
 
 def _plain(value: Any) -> Any:
