@@ -36,7 +36,7 @@ MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
 def call(monkeypatch, *args: str) -> int:
     """`sonde bench` in this process with tiny sizes; its exit code."""
     monkeypatch.setattr(sys, "argv", ["sonde", "bench", *args])
-    monkeypatch.setattr(cli, "_remember_compilations", lambda: None)
+    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
     monkeypatch.setitem(cli.COMMANDS, "bench", functools.partial(cli.bench, tiny=True))
     try:
         cli.main()
@@ -82,8 +82,8 @@ def test_an_episode_asks_every_run_its_own_centres(monkeypatch):
 
 
 def test_particles_are_the_presets_unless_the_name_says_otherwise():
-    particles = {s.name: s.particles for s in (ensembles.PENDULUM, ensembles.CHEETAH, ensembles.CHEETAH_WITH_NOISE)}
-    assert particles == {"pendulum": 10, "cheetah": 1, "cheetah, 10 particles": 10}
+    particles = {s.name: s.particles for s in (ensembles.PENDULUM, ensembles.PENDULUM_WITH_NOISE, ensembles.CHEETAH)}
+    assert particles == {"pendulum": 1, "pendulum, 10 particles": 10, "cheetah": 1}
     assert ensembles.with_particles(ensembles.PENDULUM, 1).name == "pendulum, 1 particle"
 
 

@@ -14,7 +14,7 @@ from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 def call(monkeypatch, *args: str) -> int:
     """Run the command line in this process; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["sonde", *args])
-    monkeypatch.setattr(cli, "_remember_compilations", lambda: None)
+    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
     try:
         cli.main()
     except SystemExit as end:

@@ -73,3 +73,17 @@ def test_unfinished_batches_are_found(tmp_path):
     unfinished = [batch for batch in wanted(tmp_path, 3).batches() if not batch.finished]
     assert folders(unfinished, tmp_path) == ["references-seeds-0-2", "random/4-rounds-seeds-0-2"]
     assert [batch.rounds_done() for batch in unfinished] == [0, 3]
+
+
+def test_without_returns_runs_try_no_tasks_and_runs_that_did_serve_as_well(tmp_path):
+    untried = wanted(tmp_path, 3, methods=("opax",), try_tasks=False)
+    assert folders(untried.batches(), tmp_path) == ["opax/4-rounds-untried-seeds-0-2"]
+    assert [batch.config.evaluate_every for batch in untried.batches()] == [0]
+    for batch in wanted(tmp_path, 3, methods=("opax",)).batches():
+        batch.create()
+    tried, more = wanted(tmp_path, 5, methods=("opax",), try_tasks=False).batches()
+    assert folders([tried, more], tmp_path) == ["opax/4-rounds-seeds-0-2", "opax/4-rounds-untried-seeds-3-4"]
+    more.create()
+    assert folders(untried.batches(), tmp_path) == ["opax/4-rounds-seeds-0-2"]
+    again = wanted(tmp_path, 5, methods=("opax",), try_tasks=False).batches()
+    assert folders(again, tmp_path) == ["opax/4-rounds-seeds-0-2", "opax/4-rounds-untried-seeds-3-4"]

@@ -8,7 +8,15 @@ import tyro
 from rich.console import Console
 
 from sonde.errors import one_of, whole
-from sonde.reproduce.command import EVERYTHING, Experiment, on_accelerator, print_failures, report, run_missing
+from sonde.reproduce.command import (
+    EVERYTHING,
+    Experiment,
+    default_workers,
+    on_accelerator,
+    print_failures,
+    report,
+    run_missing,
+)
 from sonde.reproduce.paper import FIGURES
 
 
@@ -32,8 +40,9 @@ class ReproduceArguments:
     """Only these methods."""
     run: bool = True
     """Run what is missing; --no-run draws what there is."""
-    workers: int = 1
-    """Batches to work on at the same time, each in a process of its own."""
+    workers: int | None = None
+    """Batches to work on at the same time, each in a process of its own; by default 3 on a GPU, and on a CPU 2, or more if it
+    has more than four cores."""
     backend: Literal["local", "ray"] = "local"
     """Where: on this machine, or on a Ray cluster (needs the extra 'cluster')."""
     address: str | None = None
@@ -46,14 +55,17 @@ def reproduce(args: list[str]) -> None:
     """`sonde reproduce FIGURE`."""
     chosen = tyro.cli(ReproduceArguments, args=args, prog="sonde reproduce")
     one_of("figure", chosen.figure, (*FIGURES, EVERYTHING))
-    whole("reproduce", workers=chosen.workers)
+    if chosen.workers is not None:
+        whole("reproduce", workers=chosen.workers)
     figures = tuple(FIGURES) if chosen.figure == EVERYTHING else (chosen.figure,)
-    lite = chosen.settings == "lite" or (chosen.settings == "auto" and not on_accelerator())
+    accelerator = on_accelerator()
+    workers = chosen.workers or default_workers(accelerator)
+    lite = chosen.settings == "lite" or (chosen.settings == "auto" and not accelerator)
     experiment = Experiment(figures, chosen.scale, chosen.seeds, lite, chosen.out, chosen.only, chosen.methods)
     console, failures = Console(), {}
     try:
         if chosen.run:
-            failures = run_missing(experiment, chosen.backend, chosen.workers, chosen.address, chosen.gpus, console)
+            failures = run_missing(experiment, chosen.backend, workers, chosen.address, chosen.gpus, console)
     except KeyboardInterrupt:
         console.print("Stopped. Every finished round is safe: the same command goes on. This is what there is:")
         report(experiment, console)

@@ -165,11 +165,12 @@ PRESETS = {
     "pendulum-gp-h-ucrl": replace(PENDULUM_GP, method="h-ucrl", task="swing-up"),
     "pendulum-pe-h-ucrl": replace(PENDULUM_PE, method="h-ucrl", task="keep-down"),
     # the same learner with less planning
-    "pendulum-gp-lite": replace(PENDULUM_GP, episodes=4, solver=LITE_SOLVER),
+    "pendulum-gp-lite": replace(PENDULUM_GP, episodes=4, particles=3, solver=LITE_SOLVER),
     # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
         episodes=4,
+        particles=3,
         model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, weights="reset"),
         solver=replace(LITE_SOLVER, initial_std=1.0),
     ),

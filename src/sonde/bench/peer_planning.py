@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from sonde.bench import engine, work
-from sonde.bench.ensembles import BETA, CHEETAH_WITH_NOISE, FETCH, PENDULUM, TINY, Setting, problem_of
+from sonde.bench.ensembles import BETA, CHEETAH_WITH_NOISE, FETCH, PENDULUM_WITH_NOISE, TINY, Setting, problem_of
 from sonde.bench.measuring import Plan, in_turns, installed, network_products, note
 from sonde.bench.rows import Row
 from sonde.errors import first_line
@@ -134,7 +134,7 @@ def compare(plan: Plan) -> Iterator[Row]:
     torch, icem = import_module("torch"), import_module("pytorch_icem")
     torch.manual_seed(0)
     quick = CHEETAH_WITH_NOISE, FETCH
-    for setting in {"tiny": (TINY,), "quick": quick, "full": (PENDULUM, *quick)}[plan.effort]:
+    for setting in {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, *quick)}[plan.effort]:
         note(f"peers: planning, {setting.name} ...")
         problem = problem_of(setting, 1)
         ours = engine.planning(problem, setting.solver, 1)

@@ -68,7 +68,8 @@ class Experiment:
         scale, whole_figure = SCALES[self.scale], FIGURES[figure]
         settings = tuple(s for s in whole_figure.settings if not self.settings or s in self.settings)
         methods = tuple(m for m in whole_figure.methods if not self.methods or m in self.methods)
-        return Grid(settings, methods, scale.rounds, self.seeds or scale.seeds, self.lite, self.out.absolute())
+        try_tasks = any(figure.shows_returns for figure in self._figures)
+        return Grid(settings, methods, scale.rounds, self.seeds or scale.seeds, self.lite, self.out.absolute(), try_tasks)
 
     def batches(self) -> list[Batch]:
         """What all figures need, each batch once."""
@@ -90,7 +91,7 @@ def run_missing(
         f"runs are in {experiment.out / 'runs'}, and may be stopped and started again at any time",
         soft_wrap=True,
     )
-    with GridProgress(batches, workers, console) as progress:
+    with GridProgress(batches, console) as progress:
         if backend == "ray":
             from sonde.reproduce.cluster import run_on_ray
 
@@ -170,6 +171,11 @@ def _note(experiment: Experiment, made_with: dict) -> str:
 
 def _json(value: object) -> bytes:
     return (json.dumps(value, indent=1) + "\n").encode()
+
+
+def default_workers(accelerator: bool) -> int:
+    """Batches at a time that keep this machine busy: none uses two cores fully, and a few fill each other's gaps on a GPU."""
+    return 3 if accelerator else max(1, min(2, os.cpu_count() or 1), (os.cpu_count() or 1) // 2)
 
 
 def on_accelerator() -> bool:

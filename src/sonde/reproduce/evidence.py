@@ -142,8 +142,20 @@ def print_claims(claims: Sequence[Claim], console: Console) -> None:
         for panel in panels if len(panels) > 1 else ():
             marks = [f"{MARKS[e.verdict]} {e.what} {e.numbers if e.seeds else ''}".strip() for e in voting if e.panel == panel]
             show(f"{panel}: {'; '.join(marks)}")
+        for measure, parts in _without_vote(claim).items():
+            marks = [f"{MARKS[e.verdict]} {e.what.removeprefix(f'{measure}, ')} {e.numbers}" for e in parts]
+            show(f"without a vote, {measure}: {'; '.join(marks)}", "dim")
         console.print()
     console.print(Text(f"Marks: + holds, - does not hold, ? undecided. {GENERAL_RULE}", "dim italic"))
+
+
+def _without_vote(claim: Claim) -> dict[str, list[Evidence]]:
+    """Evidence that is reported only, by the measure whose name it begins with."""
+    found: dict[str, list[Evidence]] = {}
+    for evidence in claim.evidence:
+        if not evidence.votes:
+            found.setdefault(evidence.what.split(", ")[0], []).append(evidence)
+    return found
 
 
 def _plain(value: Any) -> Any:

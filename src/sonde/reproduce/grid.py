@@ -1,7 +1,8 @@
 """Which runs an experiment needs, which of them exist, and how far they are.
 
-    DIR/runs/pendulum-gp/opax/10-rounds-seeds-0-9    a batch: runs that advance in lockstep, the folder of a run like any other
-    DIR/runs/pendulum-gp/references-seeds-0-9        the same planner on the true system, and random actions, for every task
+    DIR/runs/pendulum-gp/opax/10-rounds-seeds-0-9            a batch: runs that advance in lockstep, a folder like any run's
+    DIR/runs/pendulum-gp/opax/10-rounds-untried-seeds-0-9    the same without trying tasks, for a figure that shows no returns
+    DIR/runs/pendulum-gp/references-seeds-0-9                the planner on the true system, and random actions, for every task
 
 Whatever is there already is gone on with, or used as it is: more seeds become further batches, fewer take what they need.
 """
@@ -80,7 +81,9 @@ class Batch:
         return [json.loads(line) for line in dict.fromkeys(lines)]
 
     def seconds_per_round(self) -> float | None:
-        """How long the latest rounds took; None before there is one."""
+        """How long the latest rounds took; None before there is one, and for references, which are no rounds."""
+        if self.kind == REFERENCES:
+            return None
         rows = {row["episode"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in self.rows()}
         latest = [seconds for _, seconds in sorted(rows.items())][1:][-3:] or list(rows.values())  # the first one compiles
         return sum(latest) / len(latest) if latest else None
@@ -96,12 +99,15 @@ class Grid:
     seeds: int
     lite: bool
     out: Path
+    try_tasks: bool = True
+    """Whether returns are needed; otherwise batches that exist may have them, and new ones do not."""
 
     def batches(self) -> list[Batch]:
         """All that is needed, existing batches first; refused if one that exists was made with other settings."""
         found = []
         for setting in self.settings:
-            found += self._covering(setting, REFERENCES)
+            if self.try_tasks:
+                found += self._covering(setting, REFERENCES)
             for method in self.methods:
                 found += self._covering(setting, method)
         return found
@@ -115,23 +121,32 @@ class Grid:
         name = f"{setting}-lite" if self.lite else setting
         parent = self.out / "runs" / name if kind == REFERENCES else self.out / "runs" / name / kind
         prefix = REFERENCES if kind == REFERENCES else f"{rounds}-rounds"
-        batches = [
-            self._existing(setting, kind, config, folder)
-            for folder in sorted(parent.glob(f"{prefix}-seeds-*"))
-            if (folder / "config.json").exists()
-        ]
+        batches = self._existing(setting, kind, config, parent, prefix)
         have = {seed for batch in batches for seed in batch.config.seed_list}
+        if not self.try_tasks:
+            prefix, config = f"{prefix}-untried", replace(config, evaluate_every=0)
+            untried = self._existing(setting, kind, config, parent, prefix)
+            batches += [batch for batch in untried if not set(batch.config.seed_list) <= have]
+            have |= {seed for batch in untried for seed in batch.config.seed_list}
         for first, last in _stretches(seed for seed in config.seed_list if seed not in have):
             seeds = replace(config, first_seed=first, seeds=last - first + 1)
             batches.append(Batch(setting, kind, seeds, parent / f"{prefix}-seeds-{first}-{last}"))
         return [batch for batch in batches if set(batch.config.seed_list) & set(config.seed_list)]
 
-    def _existing(self, setting: str, kind: str, config: RunConfig, folder: Path) -> Batch:
-        saved = RunStore.open(folder).config
-        wanted = replace(config, seeds=saved.seeds, first_seed=saved.first_seed)
-        if differing := list(differences(saved, wanted)):
-            raise SondeError(f"{folder} was made with other settings: {'; '.join(differing)}; name another folder with --out")
-        return Batch(setting, kind, saved, folder)
+    def _existing(self, setting: str, kind: str, config: RunConfig, parent: Path, prefix: str) -> list[Batch]:
+        """Batches that are there; refused if anything but their seeds is not as wanted."""
+        found = []
+        for folder in sorted(parent.glob(f"{prefix}-seeds-*")):
+            if not (folder / "config.json").exists():
+                continue
+            saved = RunStore.open(folder).config
+            wanted = replace(config, seeds=saved.seeds, first_seed=saved.first_seed)
+            if differing := list(differences(saved, wanted)):
+                raise SondeError(
+                    f"{folder} was made with other settings: {'; '.join(differing)}; name another folder with --out"
+                )
+            found.append(Batch(setting, kind, saved, folder))
+        return found
 
     def results(self, table: Path) -> Results:
         """What was measured so far: of runs that are here, and of those of which only the numbers are, in `table`."""

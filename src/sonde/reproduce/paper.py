@@ -57,6 +57,11 @@ class PaperFigure:
     """Which of the paper's claims it answers (`sonde.reproduce.claims`)."""
 
     @property
+    def shows_returns(self) -> bool:
+        """Whether its runs must try tasks."""
+        return any(panel.is_return for panel in self.panels)
+
+    @property
     def settings(self) -> tuple[str, ...]:
         """What must be run for it."""
         return tuple(dict.fromkeys(panel.setting for panel in self.panels))
@@ -114,13 +119,19 @@ class Scale:
 
 
 SCALES = {
-    "small": Scale(3, {"pendulum-gp": 5, "pendulum-pe": 5, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5}),
+    "small": Scale(3, {"pendulum-gp": 5, "pendulum-pe": 4, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5}),
     "medium": Scale(
         10, {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 25, "swimmer": 40, "cheetah": 50}
     ),
     # what the public runs collect; the paper does not say
     "paper": Scale(10, {name: preset(name).episodes for name in TRAINED_ON}),
 }
+
+TASKS = {
+    setting: tuple(dict.fromkeys(p.task for f in FIGURES.values() for p in f.panels if p.setting == setting and p.is_return))
+    for setting in TRAINED_ON
+}
+"""The tasks of each setting that some figure shows; no others are tried."""
 
 EVALUATIONS = {"mountain-car": 5, "reacher": 20}
 """Rollouts of each evaluation where the start is random and a policy costs nothing to run again; one elsewhere."""
@@ -139,6 +150,7 @@ def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: i
         episodes=rounds,
         seeds=seeds,
         first_seed=first_seed,
+        tasks=TASKS[setting],
         evaluation_rollouts=EVALUATIONS.get(setting, 1),
         evaluate_every=EVALUATE_EVERY.get(setting, 1),
         capacity=None,

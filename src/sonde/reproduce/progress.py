@@ -18,9 +18,9 @@ MOST_LINES = 24
 class GridProgress:
     """Call it as `sonde.reproduce.local.OnTick`; use it as a context, so that the terminal is left in order."""
 
-    def __init__(self, batches: Sequence[Batch], workers: int, console: Console):
+    def __init__(self, batches: Sequence[Batch], console: Console):
         """`batches` are all that the experiment needs, finished ones too."""
-        self.batches, self.workers, self.console = batches, workers, console
+        self.batches, self.console, self.at_once = batches, console, 1
         self.done = {batch: batch.rounds_done() for batch in batches}
         self.pace = {batch: batch.seconds_per_round() for batch in batches}
         self.began = time.perf_counter()
@@ -37,6 +37,7 @@ class GridProgress:
 
     def __call__(self, running: Sequence[Batch]) -> None:
         """Look how far the batches are."""
+        self.at_once = max(1, len(running))
         for batch in self.batches:
             done = batch.rounds_done() if self.done[batch] < batch.rounds else batch.rounds
             if done != self.done[batch]:
@@ -56,7 +57,7 @@ class GridProgress:
                 if pace is None:
                     return None
                 left += missing * pace
-        return left / min(self.workers, max(1, sum(self.done[b] < b.rounds for b in self.batches)))
+        return left / self.at_once
 
     def _pace(self, batch: Batch) -> float | None:
         known = lambda others: [pace for b in others if (pace := self.pace[b]) is not None]
