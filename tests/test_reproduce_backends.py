@@ -144,7 +144,7 @@ def attentive(monkeypatch):
 def experiment(tmp_path_factory, compiled) -> Experiment:
     """An experiment of two batches, run side by side on this machine."""
     out = tmp_path_factory.mktemp("experiment")
-    tiny = Experiment(("uncertainty",), "small", None, True, out, ("pendulum-gp",), ("opax",))
+    tiny = Experiment(("rewards",), "small", None, True, out, ("pendulum-gp",), ("opax",))
     with tiny_runs(compiled):
         assert run_missing(tiny, "local", 2, None, 0.0, Console(quiet=True)) == {}
     return tiny
@@ -220,7 +220,7 @@ def test_nothing_is_left_running_when_the_parent_is_killed(undisturbed, tmp_path
 
 
 def test_results_are_those_of_the_seeds_and_rounds_that_were_asked_for(experiment, tmp_path):
-    small = replace(experiment.grid("uncertainty"), seeds=1)
+    small = replace(experiment.grid("rewards"), seeds=1)
     results = small.results(tmp_path / "curves.csv")
     assert {row["seed"] for row in results.rows} == {0}
     assert {row["method"] for row in results.rows} == {"opax", "oracle", "random-actions"}

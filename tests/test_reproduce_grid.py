@@ -1,5 +1,6 @@
 """Which batches an experiment needs, and which of them are there."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -85,5 +86,12 @@ def test_without_returns_runs_try_no_tasks_and_runs_that_did_serve_as_well(tmp_p
     assert folders([tried, more], tmp_path) == ["opax/4-rounds-seeds-0-2", "opax/4-rounds-untried-seeds-3-4"]
     more.create()
     assert folders(untried.batches(), tmp_path) == ["opax/4-rounds-seeds-0-2"]
+    # one that has merely begun does not hide another that is further
+    whole = replace(more.config, first_seed=0, seeds=5)
+    further = replace(more, config=whole, folder=more.folder.with_name("4-rounds-untried-seeds-0-4"))
+    further.create()
+    (further.folder / "checkpoints" / "0002.json").write_text("{}")
+    assert folders(untried.batches(), tmp_path) == ["opax/4-rounds-untried-seeds-0-4"]
+    shutil.rmtree(further.folder)
     again = wanted(tmp_path, 5, methods=("opax",), try_tasks=False).batches()
     assert folders(again, tmp_path) == ["opax/4-rounds-seeds-0-2", "opax/4-rounds-untried-seeds-3-4"]

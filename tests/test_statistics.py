@@ -16,7 +16,7 @@ from sonde.reproduce.statistics import (
     mean_and_band,
     on_common_rounds,
     paired,
-    panel_scale,
+    panel_span,
     share_interval,
     stratified_interval,
 )
@@ -116,7 +116,7 @@ def test_paired_matches_seeds_by_number():
     difference = paired(sample([5, 7, 9, 11], [3, 1, 2, 8]), sample([1, 1, 2, 50], [2, 3, 1, 9]))
     # seed 1: 7 - 2, seed 2: 9 - 1, seed 3: 5 - 1
     assert difference.seeds == 3 and difference.mean == pytest.approx((5 + 8 + 4) / 3)
-    assert difference.interval == pytest.approx((4, 8))
+    assert difference.bootstrap == pytest.approx((4, 8))
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 10, 13, 14, 30])
@@ -136,13 +136,22 @@ def test_wilcoxon_with_ties_counts_all_signs():
 @pytest.mark.parametrize(("value", "p_t", "p_wilcoxon"), [(0.0, 1.0, 1.0), (0.5, 0.0, 2 / 2**6)])
 def test_equal_differences(value, p_t, p_wilcoxon):
     answer = estimate(np.full(6, value))
-    assert answer.interval == (value, value) and (answer.p_t, answer.p_wilcoxon) == (p_t, p_wilcoxon)
+    assert answer.bootstrap == answer.interval() == (value, value) and (answer.p_t, answer.p_wilcoxon) == (p_t, p_wilcoxon)
+
+
+@pytest.mark.parametrize(("seeds", "confidence"), [(2, 0.95), (5, 0.95), (10, 0.999)])
+def test_the_interval_is_students(seeds, confidence):
+    values = 3 + normal(seeds)
+    found = stats.ttest_1samp(values, 0).confidence_interval(confidence)
+    assert estimate(values).interval(confidence) == pytest.approx((found.low, found.high))
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, np.nan, 2.0], [np.inf, -np.inf, 1.0]])
 def test_too_few_or_strange_values_have_no_interval(values):
     answer = estimate(np.array(values, float))
-    assert np.isnan([*answer.interval, answer.p_t, answer.p_wilcoxon]).all() and answer.seeds == len(values)
+    assert np.isnan([*answer.interval(), *answer.bootstrap, answer.p_t, answer.p_wilcoxon]).all() and answer.seeds == len(
+        values
+    )
     assert answer.mean == 1 if len(values) == 1 else np.isnan(answer.mean)
 
 
@@ -162,21 +171,21 @@ def test_common_rounds():
 
 def test_scale_runs_from_random_actions_to_the_oracle():
     references = rows(SWING, "random-actions", [[-100], [-120]], 0) + rows(SWING, "oracle", [[-5], [-15]], 0)
-    scale = panel_scale(Results(references + rows(SWING, "opax", [[3, 2]])), SWING)
-    assert scale is not None and (scale.zero, scale.one, scale.top) == (-110, -10, "oracle")
+    scale = panel_span(Results(references + rows(SWING, "opax", [[3, 2]])), SWING)
+    assert scale is not None and (scale.zero, scale.one, scale.top) == (-110, -10, "the oracle")
     np.testing.assert_allclose(scale.score(np.array([-110.0, -60, -10, 90])), [0, 0.5, 1, 2])
 
 
 def test_scale_without_oracle_ends_at_the_best_method():
     runs = rows(SWING, "opax", [[-80, -90], [-60, -70]]) + rows(SWING, "random", [[-95], [-95]])
-    scale = panel_scale(Results(runs + rows(SWING, "random-actions", [[-100]], 0)), SWING)
+    scale = panel_span(Results(runs + rows(SWING, "random-actions", [[-100]], 0)), SWING)
     # best so far of opax: -80 and -60
-    assert scale is not None and (scale.zero, scale.one, scale.top) == (-100, -70, "best method")
+    assert scale is not None and (scale.zero, scale.one, scale.top) == (-100, -70, "the best method, opax")
 
 
 @pytest.mark.parametrize("zero", [[], [[-50]]])
 def test_no_scale_without_random_actions_or_with_better_ones(zero):
-    assert panel_scale(Results(rows(SWING, "opax", [[-80]]) + rows(SWING, "random-actions", zero, 0)), SWING) is None
+    assert panel_span(Results(rows(SWING, "opax", [[-80]]) + rows(SWING, "random-actions", zero, 0)), SWING) is None
 
 
 def test_aggregate_is_over_what_all_methods_have():

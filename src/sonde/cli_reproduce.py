@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from sonde.errors import one_of, whole
+from sonde.errors import SondeError, one_of, whole
 from sonde.reproduce.command import (
     EVERYTHING,
     Experiment,
@@ -58,7 +58,9 @@ def reproduce(args: list[str]) -> None:
     if chosen.workers is not None:
         whole("reproduce", workers=chosen.workers)
     figures = tuple(FIGURES) if chosen.figure == EVERYTHING else (chosen.figure,)
-    accelerator = on_accelerator()
+    if chosen.backend != "ray" and (chosen.address is not None or chosen.gpus):
+        raise SondeError("reproduce: --address and --gpus are for Ray: add --backend ray, or leave them out")
+    accelerator = chosen.gpus > 0 if chosen.backend == "ray" else on_accelerator()
     workers = chosen.workers or default_workers(accelerator)
     lite = chosen.settings == "lite" or (chosen.settings == "auto" and not accelerator)
     experiment = Experiment(figures, chosen.scale, chosen.seeds, lite, chosen.out, chosen.only, chosen.methods)

@@ -24,5 +24,9 @@ def processor() -> str:
     """What kind of CPU this is, and how many cores there are for us."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{names[0] if names else platform.machine()}, {cores} core{'' if cores == 1 else 's'}"
+    return f"{names[0] if names else platform.machine()}, {cores()} core{'' if cores() == 1 else 's'}"
+
+
+def cores() -> int:
+    """How many there are for us, which may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

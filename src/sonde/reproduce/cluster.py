@@ -17,6 +17,7 @@ from typing import Any
 
 from sonde.config import differences, from_json, to_json
 from sonde.errors import SondeError, first_line
+from sonde.machine import cores
 from sonde.reproduce.grid import Batch
 from sonde.reproduce.local import LOG, PAUSE, TRIES, OnTick, reason
 from sonde.runs.files import write_atomically
@@ -126,7 +127,7 @@ def _needs(gpus: float) -> dict[str, Any]:
         # several tasks may share a GPU: none may take all of its memory
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         # Ray would give linear algebra a single thread; how many there are shows in the last bits of a result
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(os.cpu_count())),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores())),
     }
     if gpus == 0:
         variables["JAX_PLATFORMS"] = "cpu"

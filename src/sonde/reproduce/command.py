@@ -1,7 +1,7 @@
 """`sonde reproduce`: run what is missing, then say and draw what there is.
 
 DIR/uncertainty/curves.csv         every metric of every seed and round
-DIR/uncertainty/claims.json        the paper's claims, answered, with their numbers
+DIR/uncertainty/claims.json, .md   the paper's claims, answered, with their numbers
 DIR/uncertainty/made-with.json     configs, versions, machines, seconds
 DIR/uncertainty/uncertainty.png    the figure; -iqm: with interquartile means
 DIR/runs/                          the runs themselves (`sonde.reproduce.grid`)
@@ -10,18 +10,19 @@ DIR/runs/                          the runs themselves (`sonde.reproduce.grid`)
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import jax
 from rich.console import Console
 
-from sonde.config import to_json
 from sonde.errors import SondeError, one_of, whole
-from sonde.reproduce.claims import Claim, judge_claims, print_claims
-from sonde.reproduce.grid import REFERENCES, Batch, Grid
+from sonde.machine import cores
+from sonde.reproduce.claims import Claim, judge_claims, markdown, print_claims
+from sonde.reproduce.grid import Batch, Grid
 from sonde.reproduce.local import run_locally
+from sonde.reproduce.origin import origin
 from sonde.reproduce.paper import FIGURES, SCALES, PaperFigure
 from sonde.reproduce.progress import GridProgress, duration, name
 from sonde.runs.files import write_atomically
@@ -50,12 +51,12 @@ class Experiment:
         one_of("scale", self.scale, SCALES)
         if self.seeds is not None:
             whole("reproduce", seeds=self.seeds)
-        for given, known in (
-            (self.settings, {s for f in self._figures for s in f.settings}),
-            (self.methods, {m for f in self._figures for m in f.methods}),
+        for option, given, known in (
+            ("--only", self.settings, {s for f in self._figures for s in f.settings}),
+            ("--methods", self.methods, {m for f in self._figures for m in f.methods}),
         ):
             for entry in given:
-                one_of(f"setting or method of {', '.join(self.figures)}", entry, known)
+                one_of(f"{option} of {', '.join(self.figures)}", entry, known)
         if self.out.exists() and not self.out.is_dir():
             raise SondeError(f"reproduce: --out must be a folder, got the file {self.out}")
 
@@ -64,10 +65,15 @@ class Experiment:
         return [FIGURES[figure] for figure in self.figures]
 
     def grid(self, figure: str) -> Grid:
-        """What one figure needs."""
-        scale, whole_figure = SCALES[self.scale], FIGURES[figure]
+        """What is run for one figure."""
+        whole_figure = self.shown(figure)
         settings = tuple(s for s in whole_figure.settings if not self.settings or s in self.settings)
         methods = tuple(m for m in whole_figure.methods if not self.methods or m in self.methods)
+        return replace(whole_figure, settings=settings, methods=methods)
+
+    def shown(self, figure: str) -> Grid:
+        """What one figure shows: also what is not run this time."""
+        scale, settings, methods = SCALES[self.scale], FIGURES[figure].settings, FIGURES[figure].methods
         try_tasks = any(figure.shows_returns for figure in self._figures)
         return Grid(settings, methods, scale.rounds, self.seeds or scale.seeds, self.lite, self.out.absolute(), try_tasks)
 
@@ -87,7 +93,7 @@ def run_missing(
     batches = experiment.batches()
     missing = [batch for batch in batches if not batch.finished]
     console.print(
-        f"{len(batches)} batches, {len(batches) - len(missing)} of them finished; "
+        f"{len(batches)} batch{'' if len(batches) == 1 else 'es'}, {len(batches) - len(missing)} finished; "
         f"runs are in {experiment.out / 'runs'}, and may be stopped and started again at any time",
         soft_wrap=True,
     )
@@ -105,68 +111,39 @@ def report(experiment: Experiment, console: Console) -> list[Claim]:
 
     answered = []
     for figure in experiment.figures:
-        grid, folder = experiment.grid(figure), experiment.folder(figure)
-        results = grid.results(folder / "curves.csv")
+        grid, folder = experiment.shown(figure), experiment.folder(figure)
+        made_with = origin(experiment.scale, grid, folder / "made-with.json")
+        everything = grid.results(folder / "curves.csv")
+        results = grid.asked_for(everything)
         if not results.rows:
             console.print(f"{figure}: nothing was run yet")
             continue
         folder.mkdir(parents=True, exist_ok=True)
         claims = judge_claims(results, FIGURES[figure].claims)
-        made_with = _made_with(experiment, grid, folder)
-        results.save(folder / "curves.csv")
+        everything.save(folder / "curves.csv")
         write_atomically(folder / "claims.json", _json([claim.to_json() for claim in claims]))
+        write_atomically(folder / "claims.md", markdown(claims).encode())
         write_atomically(folder / "made-with.json", _json(made_with))
-        note = _note(experiment, made_with)
+        note = _note(experiment, grid, made_with)
         draw_figure(figure, results, folder / f"{figure}.png", note)
         draw_iqm(figure, results, folder / f"{figure}-iqm.png", note)
         for path in sorted(folder.glob("*.png")):
             console.print(f"Figure: {path}", soft_wrap=True)
         answered += claims
-    print_claims(answered, console)
+    if answered:
+        print_claims(answered, console)
     return answered
 
 
-def _made_with(experiment: Experiment, grid: Grid, folder: Path) -> dict:
-    """Where the numbers come from; what an earlier report says of runs that are not here is kept."""
-    path = folder / "made-with.json"
-    earlier = json.loads(path.read_text()) if path.exists() else {}
-    batches = [batch for batch in grid.batches() if batch.rows()]
-    machines = [machine for batch in batches for machine in batch.machines()]
-    own = {f"{batch.setting} {batch.kind} {batch.seeds}": _batch_facts(batch) for batch in batches}
-    return {
-        "scale": experiment.scale,
-        "settings": "lite" if experiment.lite else "paper",
-        "machines": _once([*earlier.get("machines", []), *machines]),
-        "batches": earlier.get("batches", {}) | own,
-    }
-
-
-def _batch_facts(batch: Batch) -> dict:
-    seconds: dict[int, float] = {}
-    for row in batch.rows():
-        seconds[row["episode"]] = sum(value for key, value in row.items() if key.startswith("seconds/"))
-    return {
-        "rounds": batch.rounds_done(),
-        "of": batch.rounds,
-        "seconds": None if batch.kind == REFERENCES else round(sum(seconds.values()), 1),
-        "config": json.loads(to_json(batch.config)),
-    }
-
-
-def _once(entries: Sequence[dict]) -> list[dict]:
-    return [entry for i, entry in enumerate(entries) if entry not in entries[:i]]
-
-
-def _note(experiment: Experiment, made_with: dict) -> str:
+def _note(experiment: Experiment, grid: Grid, made_with: dict) -> str:
     """What every figure says of its making."""
-    scale = SCALES[experiment.scale]
-    seeds = experiment.seeds or scale.seeds
     devices = dict.fromkeys(
         machine["processor"] if machine["device"] == "cpu" else machine["device"] for machine in made_with["machines"]
     )
     settings = "lite settings (less planning, smaller networks)" if experiment.lite else "the paper's settings"
-    seconds = sum(facts["seconds"] or 0.0 for facts in made_with["batches"].values())
-    return f"scale {experiment.scale}: {seeds} seeds; {settings}; {'; '.join(devices)}; {duration(seconds)} of computing"
+    seconds = sum(facts["seconds"] for facts in made_with["batches"].values() if facts["of"] == grid.rounds[facts["setting"]])
+    computing = [f"{duration(seconds)} of computing"] if seconds else []
+    return "; ".join([f"scale {experiment.scale}: {grid.seeds} seeds", settings, *devices, *computing])
 
 
 def _json(value: object) -> bytes:
@@ -175,7 +152,7 @@ def _json(value: object) -> bytes:
 
 def default_workers(accelerator: bool) -> int:
     """Batches at a time that keep this machine busy: none uses two cores fully, and a few fill each other's gaps on a GPU."""
-    return 3 if accelerator else max(1, min(2, os.cpu_count() or 1), (os.cpu_count() or 1) // 2)
+    return 3 if accelerator else max(min(2, cores()), cores() // 2)
 
 
 def on_accelerator() -> bool:

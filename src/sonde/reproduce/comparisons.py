@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float
 
-from sonde.reproduce.evidence import MINIMUM_SEEDS, Evidence, Rule, Unit, overall
+from sonde.reproduce.evidence import MINIMUM_SEEDS, UNDECIDABLE, Evidence, Rule, Unit, overall
 from sonde.reproduce.paper import Panel
 from sonde.reproduce.results import Curve, Results
-from sonde.reproduce.statistics import Estimate, Sample, on_common_rounds, paired, panel_scale
+from sonde.reproduce.statistics import Estimate, Sample, on_common_rounds, paired, panel_span
 
 TINY = 1e-12  # below any uncertainty that matters; keeps the log finite
+NO_SPAN = "{0.metric} has no span in {0.setting}, which takes random actions and something better"
 PerSeed = Callable[[np.ndarray], np.ndarray]
 
 
@@ -32,14 +33,13 @@ def compare_uncertainty(
 
 def compare_scores(results: Results, panel: Panel, first: str, second: str, rule: Rule) -> Evidence:
     """The difference of best returns in parts of the panel's span, whose ends are taken as known."""
-    blank, scale = blank_evidence(panel, f"{first} less {second}", "score"), panel_scale(results, panel)
+    blank, span = blank_evidence(panel, f"{first} less {second}", "score"), panel_span(results, panel)
     best = lambda values: values.max(axis=1)
-    if scale is None:
-        part = compare(results, panel, first, second, best, lambda _: "undecided", replace(blank, unit="return"))
-        note = f"{panel.metric} has no scale in {panel.setting}, which takes random actions and something better"
-        return replace(part, note=note if part.seeds else part.note)
-    blank = replace(blank, note=f"span {scale.span:.3g}, to {scale.top}")
-    return compare(results, panel, first, second, lambda values: scale.score(best(values)), rule, blank)
+    if span is None:
+        part = compare(results, panel, first, second, best, UNDECIDABLE, replace(blank, unit="return"))
+        return replace(part, note=NO_SPAN.format(panel) if part.seeds else part.note)
+    blank = replace(blank, note=f"span {span.width:.3g}, to {span.top}")
+    return compare(results, panel, first, second, lambda values: span.score(best(values)), rule, blank)
 
 
 def compare(
@@ -67,9 +67,10 @@ def judged(blank: Evidence, answer: Estimate, rule: Rule, curve: Curve) -> Evide
     notes = (blank.note, f"fewer than {MINIMUM_SEEDS} seeds decide nothing" if few else "", strange)
     return replace(
         blank,
-        verdict="undecided" if few else rule(answer.interval),
+        verdict="undecided" if few else rule.verdict(answer.interval(), answer.interval(rule.confidence)),
         estimate=answer.mean,
-        interval=answer.interval,
+        interval=answer.interval(),
+        bootstrap=answer.bootstrap,
         p_t=answer.p_t,
         p_wilcoxon=answer.p_wilcoxon,
         seeds=answer.seeds,

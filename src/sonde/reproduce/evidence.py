@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from rich.console import Console
@@ -14,14 +14,14 @@ from sonde.reproduce.statistics import Interval
 Verdict = Literal["holds", "does not hold", "undecided"]
 Unit = Literal["log ratio", "return", "score", "share", "exponent"]
 """score: a difference of returns in parts of the panel's span; share: of seeds."""
-Rule = Callable[[Interval], Verdict]
 
 MINIMUM_SEEDS = 5
-"""Of three seeds a bootstrap interval would miss the truth in one case of four."""
+"""With fewer, nobody can tell whether their mean is anywhere near normal."""
 GENERAL_RULE = (
-    "Intervals are 95 % bootstrap intervals of the mean over seeds; fewer than "
+    "Intervals are Student's, of the mean over seeds, with 95 % confidence; fewer than "
     f"{MINIMUM_SEEDS} seeds decide nothing that rests on them. With several parts a claim holds if all of them hold, does not "
-    "hold if one of them does not, and is undecided otherwise."
+    "hold if one of them does not, and is undecided otherwise. One of many parts may fail by chance, so a part does not hold "
+    "only if that shows with a confidence of 1 - 5 % / number of parts."
 )
 MARKS: dict[Verdict, str] = {"holds": "+", "does not hold": "-", "undecided": "?"}
 FORMATS: dict[Unit, Callable[[float], str]] = {
@@ -36,6 +36,32 @@ COLOURS: dict[Verdict, str] = {"holds": "green", "does not hold": "red", "undeci
 
 
 @dataclass(frozen=True)
+class Rule:
+    """When a part of a claim holds, and when it does not, given an interval; otherwise it is undecided."""
+
+    holds: Callable[[Interval], bool]
+    fails: Callable[[Interval], bool]
+    parts: int = 1
+    """How many parts the claim has: one of many fails by chance more easily."""
+
+    def of(self, parts: int) -> "Rule":
+        """The same for one of so many parts."""
+        return replace(self, parts=parts)
+
+    @property
+    def confidence(self) -> float:
+        """That of the interval by which it may fail."""
+        return 1 - 0.05 / self.parts
+
+    def verdict(self, ends: Interval, wide: Interval) -> Verdict:
+        """By the 95 % interval, and by that of its own `confidence`."""
+        return "holds" if self.holds(ends) else "does not hold" if self.fails(wide) else "undecided"
+
+
+UNDECIDABLE = Rule(lambda _: False, lambda _: False)
+
+
+@dataclass(frozen=True)
 class Evidence:
     """One comparison. Numbers are NaN where they cannot be known, and `note` then says why."""
 
@@ -46,6 +72,8 @@ class Evidence:
     unit: Unit
     estimate: float = math.nan
     interval: Interval = (math.nan, math.nan)
+    bootstrap: Interval = (math.nan, math.nan)
+    """For comparison; few seeds make it too narrow."""
     p_t: float = math.nan
     p_wilcoxon: float = math.nan
     seeds: int = 0
@@ -93,24 +121,17 @@ class Claim:
 
 def below(limit: float, fails_above: float) -> Rule:
     """Holds if the whole interval is below `limit`; otherwise does not hold if it is above `fails_above`."""
-    return lambda ends: "holds" if ends[1] < limit else "does not hold" if ends[0] > fails_above else "undecided"
+    return Rule(lambda ends: ends[1] < limit, lambda ends: ends[0] > fails_above)
 
 
 def above(limit: float, fails_below: float) -> Rule:
     """Holds if the whole interval is above `limit`; otherwise does not hold if it is below `fails_below`."""
-    return lambda ends: "holds" if ends[0] > limit else "does not hold" if ends[1] < fails_below else "undecided"
+    return Rule(lambda ends: ends[0] > limit, lambda ends: ends[1] < fails_below)
 
 
 def within(margin: float) -> Rule:
     """Holds if the interval lies within the margin around 0, does not hold if it lies outside of it."""
-
-    def rule(ends: Interval) -> Verdict:
-        low, high = ends
-        if -margin < low and high < margin:
-            return "holds"
-        return "does not hold" if low > margin or high < -margin else "undecided"
-
-    return rule
+    return Rule(lambda ends: -margin < ends[0] and ends[1] < margin, lambda ends: ends[0] > margin or ends[1] < -margin)
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:

@@ -9,6 +9,7 @@ Whatever is there already is gone on with, or used as it is: more seeds become f
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,12 +73,13 @@ class Batch:
             return Results.load(self.folder / REFERENCE_FILE).rows if self.finished else []
         done = self.rounds_done()
         names = {"setting": self.setting, "method": self.kind}
-        return [names | row for row in RunStore.open(self.folder).load_metrics() if row["episode"] <= done]
+        finite = lambda row: {key: math.nan if value is None else value for key, value in row.items()}
+        return [names | finite(row) for row in RunStore.open(self.folder).load_metrics() if row["episode"] <= done]
 
     def machines(self) -> list[dict[str, str]]:
         """Machines and versions that worked on it."""
         path = self.folder / MACHINES
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # a line that a kill has cut has no end
         return [json.loads(line) for line in dict.fromkeys(lines)]
 
     def seconds_per_round(self) -> float | None:
@@ -112,22 +114,28 @@ class Grid:
                 found += self._covering(setting, method)
         return found
 
+    def config(self, setting: str, kind: str) -> RunConfig:
+        """That of a batch with all seeds."""
+        method = "random" if kind == REFERENCES else kind
+        config = run_config(setting, method, self.rounds[setting], self.seeds, lite=self.lite)
+        return replace(config, episodes=1) if kind == REFERENCES else config  # no matter how long anything is explored
+
     def _covering(self, setting: str, kind: str) -> list[Batch]:
         """The batches that together have all seeds."""
-        rounds = self.rounds[setting]
-        config = run_config(setting, "random" if kind == REFERENCES else kind, rounds, self.seeds, lite=self.lite)
-        if kind == REFERENCES:  # they do not depend on how long anything is explored
-            config = replace(config, episodes=1)
+        rounds, config = self.rounds[setting], self.config(setting, kind)
         name = f"{setting}-lite" if self.lite else setting
         parent = self.out / "runs" / name if kind == REFERENCES else self.out / "runs" / name / kind
         prefix = REFERENCES if kind == REFERENCES else f"{rounds}-rounds"
-        batches = self._existing(setting, kind, config, parent, prefix)
-        have = {seed for batch in batches for seed in batch.config.seed_list}
-        if not self.try_tasks:
+        existing = self._existing(setting, kind, config, parent, prefix)
+        if not self.try_tasks:  # of two that have the same seeds, the one that is further counts
             prefix, config = f"{prefix}-untried", replace(config, evaluate_every=0)
-            untried = self._existing(setting, kind, config, parent, prefix)
-            batches += [batch for batch in untried if not set(batch.config.seed_list) <= have]
-            have |= {seed for batch in untried for seed in batch.config.seed_list}
+            existing += self._existing(setting, kind, config, parent, prefix)
+            existing.sort(key=lambda batch: -batch.rounds_done())
+        batches, have = list[Batch](), set[int]()
+        for batch in existing:
+            if not have & set(batch.config.seed_list):
+                batches.append(batch)
+                have |= set(batch.config.seed_list)
         for first, last in _stretches(seed for seed in config.seed_list if seed not in have):
             seeds = replace(config, first_seed=first, seeds=last - first + 1)
             batches.append(Batch(setting, kind, seeds, parent / f"{prefix}-seeds-{first}-{last}"))
@@ -149,14 +157,14 @@ class Grid:
         return found
 
     def results(self, table: Path) -> Results:
-        """What was measured so far: of runs that are here, and of those of which only the numbers are, in `table`."""
-        batches = self.batches()
-        here = {(batch.setting, batch.kind) for batch in batches if batch.folder.exists()}
-        rows = Results.load(table).rows if table.exists() else []
-        rows = [row for row in rows if (row["setting"], row["method"]) not in here]
-        rows += [row for batch in batches for row in batch.rows()]
+        """All that was measured so far: of runs that are here, and what `table` has of others."""
+        recorded = Results.load(table).rows if table.exists() else []
+        return Results([*recorded, *(row for batch in self.batches() for row in batch.rows())])
+
+    def asked_for(self, results: Results) -> Results:
+        """Those of the settings, methods, seeds and rounds of this grid."""
         wanted = lambda row: row["seed"] < self.seeds and row["episode"] <= self.rounds[row["setting"]]
-        chosen = Results(rows).only(self.settings, (*self.methods, *REFERENCE_ROWS))
+        chosen = results.only(self.settings, (*self.methods, *REFERENCE_ROWS))
         return Results(row for row in chosen.rows if wanted(row))
 
 

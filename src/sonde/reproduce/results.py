@@ -1,6 +1,7 @@
 """What the runs of an experiment have measured: a table that goes to a small CSV file and back.
 
-One row per setting, method, seed and round, with every metric of that round.
+One row per setting, method, seed and round, with every metric of that round. A metric that a round did not measure is not in
+its row; one that was not finite is NaN.
 """
 
 import csv
@@ -35,13 +36,20 @@ class Results:
     def __init__(self, rows: Iterable[Row]):
         """A row that is given twice counts once: the last one."""
         self.rows = sorted({_key(row): row for row in rows}.values(), key=_key)
+        self._of: dict[tuple[str, str], list[Row]] = {}
+        for row in self.rows:
+            self._of.setdefault((row["setting"], row["method"]), []).append(row)
+
+    def methods(self, setting: str) -> list[str]:
+        """Those that have rows in a setting."""
+        return [method for name, method in self._of if name == setting]
 
     def curve(self, setting: str, method: str, metric: str) -> Curve | None:
         """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""
-        found = [r for r in self.rows if (r["setting"], r["method"]) == (setting, method) and r.get(metric) is not None]
         by_seed: dict[int, dict[int, float]] = {}
-        for row in found:
-            by_seed.setdefault(row["seed"], {})[row["episode"]] = row[metric]
+        for row in self._of.get((setting, method), ()):
+            if metric in row:
+                by_seed.setdefault(row["seed"], {})[row["episode"]] = row[metric]
         if not by_seed:
             return None
         seeds, episodes = sorted(by_seed), sorted(set.intersection(*(set(values) for values in by_seed.values())))
@@ -55,13 +63,13 @@ class Results:
         return Results(row for row in self.rows if row["setting"] in settings and row["method"] in methods)
 
     def save(self, path: Path) -> None:
-        """All rows as CSV; numbers keep seven digits."""
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
+        """All rows as CSV; numbers keep six digits. How long things took is no result."""
+        names = [name for name in dict.fromkeys(name for row in self.rows for name in row) if not name.startswith("seconds/")]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
         for row in self.rows:
-            writer.writerow([_text(row.get(name)) for name in names])
+            writer.writerow([_text(row[name]) if name in row else "" for name in names])
         write_atomically(path, text.getvalue().encode())
 
     @classmethod
@@ -69,9 +77,11 @@ class Results:
         """What `save` wrote."""
         try:
             with path.open(newline="") as file:
-                rows = list(csv.DictReader(file))
-            return cls([_parsed(row) for row in rows])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+                reader = csv.DictReader(file)
+                if not set(KEYS) <= set(reader.fieldnames or ()):
+                    raise ValueError(f"its first line must name {', '.join(KEYS)}")
+                return cls([_parsed(row) for row in reader])
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise SondeError(f"{path} is not a table of results ({error}); restore it, or remove it to make it anew") from None
 
 
@@ -80,7 +90,7 @@ def _key(row: Row) -> tuple:
 
 
 def _text(value: Any) -> str:
-    return "" if value is None else f"{value:.7g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _parsed(row: dict[str, str]) -> Row:

@@ -1,8 +1,8 @@
 """Statistics over seeds: curves with bands, bootstrap intervals, paired differences, and scores that tasks share.
 
-Every resample is drawn from one fixed seed, so that the same results always give the same answer. Intervals are 95 % percentile
-bootstrap intervals; resampling few seeds makes them too narrow (for means of normal values they hold the truth in about 90 % of
-cases with ten seeds, 83 % with five), which is why p-values of two tests stand beside each difference.
+Every resample is drawn from one fixed seed, so that the same results always give the same answer. Bootstrap intervals are 95 %
+percentile intervals; resampling few seeds makes them too narrow (for means of normal values they hold the truth in about 90 %
+of cases with ten seeds, 83 % with five), so what is decided is decided by Student's t.
 """
 
 import functools
@@ -41,32 +41,40 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds: its interval, and p-values of it being 0 (t-test, and Wilcoxon's signed-rank test)."""
+    """A mean over seeds: its bootstrap interval, and p-values of it being 0 (t-test, and Wilcoxon's signed-rank test)."""
 
     mean: float
-    interval: Interval
+    standard_error: float
+    bootstrap: Interval
     p_t: float
     p_wilcoxon: float
     seeds: int
 
+    def interval(self, confidence: float = TAILS[1] - TAILS[0]) -> Interval:
+        """Student's interval of the mean; NaN where there is none."""
+        if np.isnan(self.standard_error):
+            return np.nan, np.nan
+        reach = float(stats.t.ppf((1 + confidence) / 2, self.seeds - 1)) * self.standard_error
+        return self.mean - reach, self.mean + reach
+
 
 @dataclass(frozen=True)
-class Scale:
+class Span:
     """What a panel's returns are measured by: 0 is random actions, 1 is what `top` says."""
 
     zero: float
     one: float
     top: str
-    """"oracle", or "best method" where there is no oracle."""
+    """"oracle", or which method was best, where there is no oracle."""
 
     @property
-    def span(self) -> float:
+    def width(self) -> float:
         """The return between 0 and 1."""
         return self.one - self.zero
 
     def score(self, returns: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
         """Returns as scores."""
-        return (returns - self.zero) / self.span
+        return (returns - self.zero) / self.width
 
 
 @dataclass(frozen=True)
@@ -124,8 +132,9 @@ def estimate(values: Float[np.ndarray, " S"]) -> Estimate:
     seeds = len(values)
     mean = float(values.mean()) if seeds and np.isfinite(values).all() else np.nan
     if seeds < 2 or np.isnan(mean):
-        return Estimate(mean, (np.nan, np.nan), np.nan, np.nan, seeds)
-    return Estimate(mean, stratified_interval([values], np.mean), _p_t(values), _p_wilcoxon(values), seeds)
+        return Estimate(mean, np.nan, (np.nan, np.nan), np.nan, np.nan, seeds)
+    error = float(values.std(ddof=1) / seeds**0.5)
+    return Estimate(mean, error, stratified_interval([values], np.mean), _p_t(values), _p_wilcoxon(values), seeds)
 
 
 def paired(first: Sample, second: Sample) -> Estimate:
@@ -135,9 +144,9 @@ def paired(first: Sample, second: Sample) -> Estimate:
         return estimate(first.values[mine] - second.values[theirs])
 
 
-def share_interval(successes: int, trials: int) -> Interval:
-    """Exact (Clopper and Pearson's) 95 % interval of a share."""
-    low, high = stats.binomtest(successes, trials).proportion_ci(TAILS[1] - TAILS[0], method="exact")
+def share_interval(successes: int, trials: int, confidence: float = TAILS[1] - TAILS[0]) -> Interval:
+    """Exact (Clopper and Pearson's) interval of a share."""
+    low, high = stats.binomtest(successes, trials).proportion_ci(confidence, method="exact")
     return float(low), float(high)
 
 
@@ -147,27 +156,31 @@ def on_common_rounds(curves: Sequence[Curve]) -> list[Curve]:
     return [Curve(curve.seeds, rounds, curve.values[:, np.isin(curve.episodes, rounds)]) for curve in curves]
 
 
-def panel_scale(results: Results, panel: Panel) -> Scale | None:
-    """The scale of a panel of returns, from means over seeds.
+def panel_span(results: Results, panel: Panel) -> Span | None:
+    """The span of a panel of returns, from means over seeds.
 
     1 is the oracle or, where there is none, the highest mean of "best so far" in the last round of any method. None without
     random actions, or if nothing is better than they are.
     """
-    curves = {method: results.curve(panel.setting, method, panel.metric) for method in _methods(results, panel.setting)}
+    curves = {method: results.curve(panel.setting, method, panel.metric) for method in results.methods(panel.setting)}
     found = {method: curve for method, curve in curves.items() if curve is not None}
     zero, oracle = found.pop(RANDOM_ACTIONS, None), found.pop(ORACLE, None)
     if zero is None or (oracle is None and not found):
         return None
-    finals = [float(curve.values.max(axis=1).mean()) for curve in found.values()]
-    one, top = (float(oracle.values.mean()), "oracle") if oracle is not None else (float(np.max(finals)), "best method")
-    scale = Scale(float(zero.values.mean()), one, top)
-    return scale if 0 < scale.span < np.inf else None
+    finals = {method: float(curve.values.max(axis=1).mean()) for method, curve in found.items()}
+    if oracle is None:
+        best = max(finals, key=lambda method: finals[method])
+        one, top = finals[best], f"the best method, {best}"
+    else:
+        one, top = float(oracle.values.mean()), "the oracle"
+    span = Span(float(zero.values.mean()), one, top)
+    return span if 0 < span.width < np.inf else None
 
 
 def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> dict[str, Aggregate]:
     """Each method's score ("best so far", in the last round that all have) over the panels that all have.
 
-    Methods without any round are left out; panels count where all others, and a scale, are there.
+    Methods without any round are left out; panels count where all others, and a span, are there.
     """
     returns = [panel for panel in panels if panel.is_return]
     curves = {method: [results.curve(panel.setting, method, panel.metric) for panel in returns] for method in methods}
@@ -175,26 +188,22 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
     scores: dict[str, list[np.ndarray]] = {method: [] for method in curves}
     used = []
     for i, panel in enumerate(returns):
-        scale, here = panel_scale(results, panel), [per_panel[i] for per_panel in curves.values()]
+        span, here = panel_span(results, panel), [per_panel[i] for per_panel in curves.values()]
         whole = [curve for curve in here if curve is not None]
-        if scale is None or not whole or len(whole) < len(here):
+        if span is None or not whole or len(whole) < len(here):
             continue
         shared = on_common_rounds(whole)
         if not len(shared[0].episodes):
             continue
         used.append(panel)
         for method, curve in zip(curves, shared, strict=True):
-            scores[method].append(scale.score(curve.values.max(axis=1)))
+            scores[method].append(span.score(curve.values.max(axis=1)))
     if not used:
         return {}
     whole_score = lambda groups: float(iqm(np.concatenate(groups)))
     return {
         method: Aggregate(whole_score(groups), stratified_interval(groups), tuple(used)) for method, groups in scores.items()
     }
-
-
-def _methods(results: Results, setting: str) -> list[str]:
-    return list(dict.fromkeys(row["method"] for row in results.rows if row["setting"] == setting))
 
 
 def _resamples(seeds: int, draws: np.random.Generator) -> Int[np.ndarray, "B S"]:
