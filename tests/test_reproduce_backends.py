@@ -221,12 +221,12 @@ def test_nothing_is_left_running_when_the_parent_is_killed(undisturbed, tmp_path
 
 def test_results_are_those_of_the_seeds_and_rounds_that_were_asked_for(experiment, tmp_path):
     small = replace(experiment.grid("rewards"), seeds=1)
-    results = small.results(tmp_path / "curves.csv")
+    results = small.asked_for(small.results(tmp_path / "curves.csv"))
     assert {row["seed"] for row in results.rows} == {0}
     assert {row["method"] for row in results.rows} == {"opax", "oracle", "random-actions"}
     results.save(tmp_path / "curves.csv")
     elsewhere = replace(small, out=tmp_path / "elsewhere")  # where only the numbers are
-    again = elsewhere.results(tmp_path / "curves.csv")
+    again = elsewhere.asked_for(elsewhere.results(tmp_path / "curves.csv"))
     largest = lambda found: [row["max_epistemic"] for row in found.rows if row["method"] == "opax"]
     assert largest(again) == pytest.approx(largest(results), rel=1e-5) and len(largest(again)) == ROUNDS
 

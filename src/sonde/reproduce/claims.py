@@ -134,8 +134,8 @@ def _tasks_beat_random(results: Results) -> Judged:
 @_claim(
     "C5",
     "MountainCar: OpAx solves it, Random does not",
-    f"A seed has solved it if its best return is {SOLVED_SCORE:.0%} of the way from random actions to the oracle; a method solves "
-    f"it if the exact 95 % interval of the share of seeds lies above {SOLVED_SHARE:g}, and does not if it lies below.",
+    f"A seed has solved it if its best return is {SOLVED_SCORE:.0%} of the way from random actions to the oracle; a method "
+    f"solves it if the exact 95 % interval of the share of seeds lies above {SOLVED_SHARE:g}, and does not if it lies below.",
 )
 def _car_is_solved(results: Results) -> Judged:
     rules = {"opax": above(SOLVED_SHARE, SOLVED_SHARE).of(2), "random": below(SOLVED_SHARE, SOLVED_SHARE).of(2)}
