@@ -18,7 +18,7 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Adding the development tools ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,mujoco,data,render,cluster]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,mujoco,fetch,data,render,cluster]'
 	@touch $@
 
 demo: $(VENV)/.installed ## Explore the pendulum with OpAx, then swing it up zero-shot (a few minutes)

@@ -192,6 +192,20 @@ def test_threads_are_used_only_where_they_pay(monkeypatch):
 
 
 @by_name
+def test_a_restored_copy_goes_on_to_the_last_bit(world):
+    copies, actions = world.open(2), np.random.default_rng(0).uniform(-1, 1, (20, 2, world.action_dim))
+    actions[:, 1] = actions[:, 0]
+    copies.reset([3, 4])
+    for action in actions[:10]:
+        state = copies.step(action).next_states[0]
+    saved = copies.save(0)
+    after = [copies.step(action).next_states[0] for action in actions[10:]]
+    np.testing.assert_array_equal([copies.restore(copy, saved) for copy in range(2)], [state, state])
+    for action, expected in zip(actions[10:], after, strict=True):
+        np.testing.assert_array_equal(copies.step(action).next_states, [expected, expected])
+
+
+@by_name
 def test_divergence_and_misuse_are_errors(world):
     copies = world.open(2)
     with pytest.raises(SondeError, match="reset the copies"):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sonde.worlds import (
         WORLDS,
         Cheetah,
+        FetchConstruction,
         GymWorld,
         HostWorld,
         JaxWorld,
@@ -48,6 +49,7 @@ __all__ = [
     "Controller",
     "Experiment",
     "Explorer",
+    "FetchConstruction",
     "GaussianProcess",
     "GymWorld",
     "HostWorld",
@@ -90,6 +92,7 @@ _HOMES = {
     "sonde.worlds": (
         "WORLDS",
         "Cheetah",
+        "FetchConstruction",
         "GymWorld",
         "HostWorld",
         "JaxWorld",

@@ -2,6 +2,7 @@
 
 from sonde.worlds.base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World
 from sonde.worlds.cheetah import Cheetah
+from sonde.worlds.fetch import FetchConstruction
 from sonde.worlds.gym import GymWorld
 from sonde.worlds.mountain_car import MountainCar
 from sonde.worlds.own import OwnSystem
@@ -15,6 +16,7 @@ WORLDS: dict[str, type[World]] = {
     "reacher": Reacher,
     "swimmer": Swimmer,
     "cheetah": Cheetah,
+    "fetch-construction": FetchConstruction,
     "gym": GymWorld,
     "own": OwnSystem,
 }
@@ -22,6 +24,7 @@ WORLDS: dict[str, type[World]] = {
 __all__ = [
     "WORLDS",
     "Cheetah",
+    "FetchConstruction",
     "GymWorld",
     "HostWorld",
     "JaxWorld",

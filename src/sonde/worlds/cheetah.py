@@ -16,7 +16,7 @@ from sonde.errors import SondeError
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
 from sonde.worlds.mujoco_engine import physics_step
-from sonde.worlds.mujoco_simulators import MujocoWorld
+from sonde.worlds.suite_world import SuiteWorld
 
 JOINTS = ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
 PITCH, SPEED = 2, 9
@@ -42,7 +42,7 @@ def _tasks(control_cost: float, fall_penalty: float) -> Mapping[str, RewardFunct
 
 
 @dataclass(frozen=True)
-class Cheetah(MujocoWorld):
+class Cheetah(SuiteWorld):
     """Starts with random joints, after it has settled on the ground."""
 
     action_repeat: int = 4

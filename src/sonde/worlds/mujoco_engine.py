@@ -1,8 +1,10 @@
 """MuJoCo's own functions as the control suite calls them. Nothing is imported before it is needed."""
 
+import contextlib
 import functools
 import importlib
 import warnings
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
@@ -31,16 +33,22 @@ def control_suite(domain: str) -> Any:
     return getattr(_imported("dm_control.suite"), domain)
 
 
-def compile_model(xml: str | bytes, assets: dict[str, bytes]) -> Any:
-    """MuJoCo's model of an XML text and the files that it includes."""
+@contextlib.contextmanager
+def without_warnings() -> Generator[None]:
+    """Others' models use words that MuJoCo is about to retire, which is nothing that a user could change."""
     mujoco = engine()
-    # the suite's models use words that MuJoCo is about to retire, which is nothing that a user could change
     reader = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
-        return mujoco.MjModel.from_xml_string(xml, assets)
+        yield
     finally:
         mujoco.set_mju_user_warning(reader)
+
+
+def compile_model(xml: str | bytes, assets: dict[str, bytes]) -> Any:
+    """MuJoCo's model of an XML text and the files that it includes."""
+    with without_warnings():
+        return engine().MjModel.from_xml_string(xml, assets)
 
 
 def physics_step(model: Any, data: Any, steps: int) -> None:

@@ -9,7 +9,8 @@ import importlib
 import os
 import platform
 import warnings
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +28,15 @@ def _backend() -> str:
         return f"mujoco.{wanted}"
     headless = not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
     return "mujoco.egl" if platform.system() == "Linux" and headless else "mujoco"
+
+
+class Marker(NamedTuple):
+    """A cube that is only in the picture."""
+
+    position: np.ndarray
+    half_size: float
+    colour: tuple[float, float, float, float]
+    """Red, green, blue and how opaque, each from 0 to 1."""
 
 
 class Painter:
@@ -54,16 +64,26 @@ class Painter:
         self._camera.type, self._camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, model.camera(camera).id
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self._context)
 
-    def draw(self, data: Any) -> np.ndarray:
+    def draw(self, data: Any, markers: Sequence[Marker] = ()) -> np.ndarray:
         """An image, uint8 [height, width, 3]."""
         mujoco = engine()
         self._gl.make_current()
         everything = mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(self._model, data, self._options, None, self._camera, everything, self._scene)
+        for marker in markers:
+            self._add(marker)
         image, frame = np.empty((SIZE, SIZE, 3), np.uint8), mujoco.MjrRect(0, 0, SIZE, SIZE)
         mujoco.mjr_render(frame, self._scene, self._context)
         mujoco.mjr_readPixels(image, None, frame, self._context)
         return image[::-1]  # OpenGL counts rows from below
+
+    def _add(self, marker: Marker) -> None:
+        mujoco, scene = engine(), self._scene
+        size, turn = np.full(3, marker.half_size), np.eye(3).ravel()
+        colour = np.array(marker.colour, np.float32)
+        box = mujoco.mjtGeom.mjGEOM_BOX
+        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], box, size, np.asarray(marker.position, np.float64), turn, colour)
+        scene.ngeom += 1
 
     def close(self) -> None:
         """Give OpenGL back."""

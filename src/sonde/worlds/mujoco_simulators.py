@@ -1,24 +1,22 @@
-"""Worlds on C MuJoCo with the models of the DeepMind control suite: what they share.
+"""Worlds on C MuJoCo: S copies of one model that advance in lockstep.
 
-A `MujocoWorld` says what is particular: the model, how an episode starts, what is observed. `MujocoSimulators` steps S copies
-with the same calls as the suite's own physics, so that both agree to the last bit. MuJoCo and the suite are imported when
-a world is opened, not before.
+A `MujocoWorld` says what is particular: the model, how an episode starts, what an action does, what is observed.
+`MujocoSimulators` does the rest: threads, restarts, saved states, pictures, and a word when a simulation diverges. MuJoCo is
+imported when a world is opened, not before.
 """
 
 import abc
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from sonde.errors import SondeError, whole
-from sonde.worlds.base import HostWorld, Simulators, Stepped, Transitions
-from sonde.worlds.mujoco_engine import compile_model, control_suite, engine, physics_step
-from sonde.worlds.mujoco_picture import Painter
-from sonde.worlds.sampling import reachable_by_noise
+from sonde.errors import SondeError
+from sonde.worlds.base import HostWorld, Simulators, Stepped
+from sonde.worlds.mujoco_engine import engine
+from sonde.worlds.mujoco_picture import Marker, Painter
 
 STEPS_OF_A_THREAD = 50
 """Physics steps per action, over the copies that it serves, for which a thread is worth waking: about 0.4 ms of work."""
@@ -26,47 +24,35 @@ STEPS_OF_A_COPY = 4
 """Physics steps per action of one copy, below which Python's own work dominates, and threads only wait for each other."""
 
 
-@dataclass(frozen=True)
 class MujocoWorld(HostWorld):
-    """A world of the control suite."""
+    """A world whose physics are MuJoCo's."""
 
-    action_repeat: int = 1
-    """Times that the suite's own control step is taken with each action."""
     domain: ClassVar[str]
-    """The suite's name for it."""
-    time_step: ClassVar[float]
-    """Seconds of one physics step."""
-    substeps: ClassVar[int]
-    """Physics steps in the suite's control step."""
+    """What messages call it."""
     camera: ClassVar[str]
     """The model's camera that takes the pictures."""
-    reachable_rollouts: ClassVar[tuple[int, int]] = (20, 250)
-    """Episodes, and steps of each, from which the reachable set is chosen."""
-
-    def __post_init__(self):
-        """Refuse settings that mean nothing."""
-        whole(self.domain, action_repeat=self.action_repeat)
+    step_weight: ClassVar[int] = 1
+    """What a physics step costs, in those of the control suite's small models."""
 
     @property
-    def seconds_per_step(self) -> float:
-        """Simulated time that one action lasts."""
-        return self.time_step * self.steps_per_action
-
-    @property
+    @abc.abstractmethod
     def steps_per_action(self) -> int:
         """Physics steps that one action lasts."""
-        return self.substeps * self.action_repeat
 
-    def model_and_assets(self) -> tuple[Any, dict[str, bytes]]:
-        """The suite's XML, and the files that it includes."""
-        return control_suite(self.domain).get_model_and_assets()
+    @abc.abstractmethod
+    def compiled(self) -> Any:
+        """MuJoCo's model, which all copies share."""
 
     @abc.abstractmethod
     def start(self, model: Any, data: Any, rng: np.random.Generator) -> np.ndarray:
-        """Place a copy, whose data are MuJoCo's defaults, as the suite does at the start of an episode; where its target is.
+        """Place a copy, whose data are MuJoCo's defaults, as at the start of an episode; where its target is.
 
         The target [3] moves nothing and is moved by nothing, so that all copies share a model. Empty if there is none.
         """
+
+    @abc.abstractmethod
+    def advance(self, model: Any, data: Any, action: np.ndarray) -> None:
+        """Take all physics steps of an action [du]; what is observed is up to date afterwards."""
 
     @abc.abstractmethod
     def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
@@ -80,16 +66,12 @@ class MujocoWorld(HostWorld):
         """That many copies."""
         return MujocoSimulators(self, runs)
 
-    def reachable(self) -> Transitions:
-        """Transitions of fixed rollouts under noise from slow to white; see `reachable_by_noise`."""
-        return reachable_by_noise(self, *self.reachable_rollouts)
-
 
 def workers(runs: int, steps_per_action: int) -> int:
-    """Threads for S copies; 1 where more would not pay.
+    """Threads for S copies that take so many steps of a small model; 1 where more would not pay.
 
     MuJoCo lets other threads run while it steps. Measured: handing work to a second thread costs 0.05 to 0.2 ms per action,
-    a physics step takes 5 to 10 us, and the 5 us that Python needs per copy cannot be shared out.
+    such a step takes 5 to 10 us, and the 5 us that Python needs per copy cannot be shared out.
     """
     if steps_per_action < STEPS_OF_A_COPY:
         return 1
@@ -102,13 +84,15 @@ class MujocoSimulators(Simulators):
     def __init__(self, world: MujocoWorld, runs: int, threads: int | None = None):
         """`threads`: how many step the copies; by default as many as pay. The results are the same."""
         self.world = world
-        self.model = compile_model(*world.model_and_assets())
+        self.model = world.compiled()
         self.data = [engine().MjData(self.model) for _ in range(runs)]
         self.targets = [np.empty(0)] * runs
         self._rngs: list[np.random.Generator] = []
-        self._threads = workers(runs, world.steps_per_action) if threads is None else threads
+        self._threads = workers(runs, world.steps_per_action * world.step_weight) if threads is None else threads
         self._pool = ThreadPoolExecutor(self._threads, "sonde-mujoco") if self._threads > 1 else None
         self._painter: Painter | None = None
+        self.markers: tuple[Marker, ...] = ()
+        """What pictures show beside the model."""
 
     @property
     def runs(self) -> int:
@@ -131,12 +115,10 @@ class MujocoSimulators(Simulators):
         actions, expected = np.asarray(actions, np.float64), (self.runs, self.world.action_dim)
         if actions.shape != expected or not np.isfinite(actions).all():
             raise SondeError(f"{self.world.domain}: actions must be finite numbers of shape {expected}, got {actions!r}")
-        if not self._rngs:
-            raise SondeError(f"{self.world.domain}: reset the copies before they are stepped")
+        self._check_started()
 
         def advance(i: int) -> np.ndarray:
-            self.data[i].ctrl[:] = actions[i]
-            physics_step(self.model, self.data[i], self.world.steps_per_action)
+            self.world.advance(self.model, self.data[i], actions[i])
             return self._checked_state(i)
 
         never = np.zeros(self.runs, bool)
@@ -149,7 +131,36 @@ class MujocoSimulators(Simulators):
         self.world.show_target(self.model, self.targets[0])
         for place in (engine().mj_kinematics, engine().mj_camlight):
             place(self.model, self.data[0])
-        return self._painter.draw(self.data[0])
+        return self._painter.draw(self.data[0], self.markers)
+
+    def save(self, copy: int) -> np.ndarray:
+        """All that the future of a copy depends on but its actions: MuJoCo's integration state, then the target."""
+        self._check_started()
+        mujoco, everything = engine(), engine().mjtState.mjSTATE_INTEGRATION
+        state = np.empty(mujoco.mj_stateSize(self.model, everything))
+        mujoco.mj_getState(self.model, self.data[copy], state, everything)
+        return np.concatenate([state, self.targets[copy]])
+
+    def restore(self, copy: int, saved: np.ndarray) -> np.ndarray:
+        """Set a copy to what `save` gave, for this or another copy; its state [dx]. It goes on to the last bit as it did then.
+
+        Starts that follow still come from the copy's own seed.
+        """
+        self._check_started()
+        mujoco, everything, data = engine(), engine().mjtState.mjSTATE_INTEGRATION, self.data[copy]
+        size = mujoco.mj_stateSize(self.model, everything)
+        expected = (size + len(self.targets[copy]),)
+        if saved.shape != expected or not np.isfinite(saved).all():
+            raise SondeError(
+                f"{self.world.domain}: a saved state is {expected} finite numbers, got shape {saved.shape}; "
+                "restore what save() gave for the same world"
+            )
+        mujoco.mj_resetData(self.model, data)
+        mujoco.mj_setState(self.model, data, saved[:size], everything)
+        mujoco.mj_forward(self.model, data)
+        mujoco.mj_setState(self.model, data, saved[:size], everything)  # in some versions that moved the solver's warm start
+        self.targets[copy] = saved[size:].copy()
+        return self._checked_state(copy)
 
     def close(self) -> None:
         """End the threads, give OpenGL back."""
@@ -158,6 +169,10 @@ class MujocoSimulators(Simulators):
         if self._painter is not None:
             self._painter.close()
         self._pool, self._painter = None, None
+
+    def _check_started(self) -> None:
+        if not self._rngs:
+            raise SondeError(f"{self.world.domain}: reset the copies before they are stepped, saved or restored")
 
     def _start(self, i: int) -> np.ndarray:
         mujoco, model, data = engine(), self.model, self.data[i]
@@ -175,7 +190,7 @@ class MujocoSimulators(Simulators):
             names = [name for name, number in zip(engine().mjtWarning.__members__, warned, strict=False) if number]
             raise SondeError(
                 f"{self.world.domain}: the simulation of copy {i} diverged ({', '.join(names) or 'NaN or infinity'}), and what "
-                "follows would be meaningless; run again with another first_seed, or with a smaller action_repeat"
+                "follows would be meaningless; try another first_seed, or a smaller action_repeat where there is one"
             )
         return state
 

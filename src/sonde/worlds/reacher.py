@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
 from sonde.worlds.mujoco_engine import randomise_joints
-from sonde.worlds.mujoco_simulators import MujocoWorld
+from sonde.worlds.suite_world import SuiteWorld
 
 TARGET_SIZE, NEAREST_TARGET, FARTHEST_TARGET = 0.03, 0.05, 0.20
 REACHED, REACHED_REWARD = 0.05, 100.0
@@ -27,7 +27,7 @@ def reach(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, "
 
 
 @dataclass(frozen=True)
-class Reacher(MujocoWorld):
+class Reacher(SuiteWorld):
     """Starts with random joints and a random target."""
 
     action_repeat: int = 1

@@ -16,7 +16,7 @@ from sonde.errors import positive
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
 from sonde.worlds.mujoco_engine import control_suite, randomise_joints
-from sonde.worlds.mujoco_simulators import MujocoWorld
+from sonde.worlds.suite_world import SuiteWorld
 
 LINKS = 6
 NEAR_TARGET, NEAR_TARGET_PROBABILITY = 0.3, 0.2
@@ -36,7 +36,7 @@ def go_away(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array,
 
 
 @dataclass(frozen=True)
-class Swimmer(MujocoWorld):
+class Swimmer(SuiteWorld):
     """Starts at the origin with random joints, heading and target."""
 
     action_repeat: int = 4
