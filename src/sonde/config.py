@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sonde.calibration import check_calibration
-from sonde.errors import SondeError, one_of, positive
+from sonde.errors import SondeError, one_of, positive, whole
+from sonde.fields import added_later, is_written, may_be_missing
 from sonde.measurements import absolute_source
 from sonde.methods import check_solver, method_named
 from sonde.models import MODELS
 from sonde.models.base import Model
 from sonde.models.gp import GaussianProcess
+from sonde.rollout import SIDE_BY_SIDE
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
@@ -74,6 +76,9 @@ class RunConfig:
     """What learns it."""
     solver: Solver = field(default_factory=ICEM)
     """What plans on it."""
+    side_by_side: int = added_later(SIDE_BY_SIDE)
+    """Most copies of the system, over all runs, whose rollouts are run and planned for at the same time; fewer need less
+    memory, and bring the same."""
 
     def __post_init__(self):
         """Refuse what cannot be run."""
@@ -87,6 +92,7 @@ class RunConfig:
             seeds=self.seeds,
             particles=self.particles,
         )
+        whole("config", side_by_side=self.side_by_side)
         if not 0 <= self.first_seed < 2**31:
             raise SondeError(f"config: first_seed must lie in [0, 2^31), got {self.first_seed}")
         if self.evaluate_every < 0:
@@ -166,12 +172,13 @@ def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
 
 
 def to_json(config: RunConfig) -> str:
-    """Readable JSON with every field."""
+    """Readable JSON with every field; see `added_later` for those that may be left out."""
 
     def plain(value: Any) -> Any:
         if not dataclasses.is_dataclass(value):
             return value
-        entries = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        entries = {f.name: plain(content) for f, content in fields if is_written(f, content)}
         return entries if isinstance(value, RunConfig) else {"kind": name_in_table(value), **entries}
 
     return json.dumps(plain(config), indent=2) + "\n"
@@ -191,7 +198,8 @@ def _build(kind: Any, entries: Any, where: str) -> Any:
         raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
-    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
+    needed = {f.name for f in dataclasses.fields(kind) if not may_be_missing(f)}
+    for problem, found in (("unknown", entries.keys() - names), ("missing", needed - entries.keys())):
         if found:
             raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
     values = {name: _value(hints[name], value, f"{where}: {name}") for name, value in entries.items()}

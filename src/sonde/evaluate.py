@@ -16,7 +16,7 @@ from sonde.objectives import RewardFunction, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.rollout import OnStep, rollout
+from sonde.rollout import SIDE_BY_SIDE, OnStep, repeated_rollouts
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
 from sonde.tasks import reward_named, task_label
@@ -81,12 +81,14 @@ def evaluate(
     data: Data | None = None,
     rollouts: int = 1,
     on_step: OnStep | None = None,
+    side_by_side: int = SIDE_BY_SIDE,
 ) -> Evaluation:
     """The return of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
-    policy is run `rollouts` times, from a new start each time, and the returns are averaged.
+    policy is run `rollouts` times, from a new start each time, and the returns are averaged; at most `side_by_side` copies of
+    the world run at the same time.
     """
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
@@ -98,14 +100,11 @@ def evaluate(
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
     policy = task_policy(world, posterior, reward, solver, data, keys)
-    played = []
-    for number in range(rollouts):
-        again = keys if number == 0 else for_purpose(keys, f"rollout/{number}")
-        controller = Controller(policy, again, world.state_dim)
-        trajectory = rollout(world, controller, horizon, on_step if number == 0 else None, until_over=True)
-        played.append((_counted_rewards(reward, trajectory), trajectory))
-    returns = np.mean([rewards.sum(axis=1) for rewards, _ in played], axis=0)
-    return Evaluation(returns, *played[0], policy)
+    controller = Controller(policy, keys, world.state_dim)
+    trajectories = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True)
+    rewards = [_counted_rewards(reward, trajectory) for trajectory in trajectories]
+    returns = np.mean([each.sum(axis=1) for each in rewards], axis=0)
+    return Evaluation(returns, rewards[0], trajectories[0], policy)
 
 
 def _counted_rewards(reward: RewardFunction, trajectory: Trajectory) -> np.ndarray:

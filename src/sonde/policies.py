@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.errors import SondeError, positive
-from sonde.lockstep import lockstep
+from sonde.lockstep import lockstep, side_by_side
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.realtime import Punctual, Thought, Timing
@@ -86,29 +86,33 @@ class RandomPolicy(Policy):
 
 
 @eqx.filter_jit
-def _start(policy: Policy, runs: int):
+def _start(policy: Policy, runs: int, rollouts: int):
+    """The policy's state at the beginning, [S, R, ...]."""
     # a policy without arrays (random) has no axis to map over, hence the explicit size
-    return jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
+    start = jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (runs, rollouts, *leaf.shape[1:])), start)
 
 
 @eqx.filter_jit
 def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
+    """Actions and expected information of all copies [S * R, ...], and the policy's next state; `keys` are [S, R]."""
+
     def one(policy, state, x, key):
         return policy.act(state, x, jax.random.fold_in(key, step))
 
-    return lockstep(one)(policy, state, x, keys)
+    actions, state, planned = side_by_side(one)(policy, state, x.reshape(*keys.shape, -1), keys)
+    return actions.reshape(keys.size, -1), state, planned.reshape(-1)
 
 
 @eqx.filter_jit
 def _begin_anew(policy: Policy, state: Any, which: Array):
-    """The policy's state, from the beginning where `which` [S] is true."""
-    fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
-    return _where(which, fresh, state)
+    """The policy's state, from the beginning where `which` [S, R] is true."""
+    return _where(which, _start(policy, *which.shape), state)
 
 
 def _where(which: Array | np.ndarray, new: Any, old: Any) -> Any:
-    """Of two states of S runs, the new one where `which` [S] is true."""
-    choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    """Of two states, the new one where `which` is true; its axes are the first ones of the states' arrays."""
+    choose = lambda new, old: jnp.where(which.reshape(*which.shape, *[1] * (new.ndim - which.ndim)), new, old)
     return jax.tree.map(choose, new, old)
 
 
@@ -237,7 +241,8 @@ class _Thinker:
 class Controller:
     """A policy for S runs in lockstep: call it with states, get actions, both numpy arrays.
 
-    With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du].
+    With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du]. Where a run has R
+    rollouts side by side, there are S * R states, those of a run next to each other.
     """
 
     timing: Timing
@@ -246,21 +251,23 @@ class Controller:
     """Turns of thinking that the last call had time for; 0 if it was late, does not think in turns or has no budget."""
 
     @double_precision
-    def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int, budget: float | None = None):
-        """`policy` carries a leading axis S on its arrays; `keys` name the randomness of the episode.
+    def __init__(self, policy: Policy, keys: Key[Array, "runs *rollouts"], state_dim: int, budget: float | None = None):
+        """`policy` carries a leading axis S on its arrays; `keys`, [S] or [S, R], name the randomness of the episode.
 
         `budget` is the time for each call in seconds. With one, all is compiled here, so that the first call is not late.
         """
         self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
-        self._plan_keys = for_purpose(keys, "plan")
+        self._plan_keys = for_purpose(keys, "plan").reshape(self.runs, -1)
         self._thinker: _Thinker | None = None
         if budget is not None:
             positive("policy", budget=budget)
+            if self.copies > self.runs:
+                raise SondeError("policy: rollouts side by side wait for their planner; give it no budget")
             if isinstance(policy, Interruptible):
-                self._thinker = _Thinker(policy, self._plan_keys, state_dim, budget)
+                self._thinker = _Thinker(policy, self._plan_keys[:, 0], state_dim, budget)
                 self._punctual = Punctual(self._thinker.think, self._thinker.initial)
             else:
-                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs)
+                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs, 1)
                 jax.block_until_ready(_act(policy, state, x, self._plan_keys, jnp.asarray(0)))
         self.reset()
 
@@ -268,6 +275,11 @@ class Controller:
     def runs(self) -> int:
         """How many runs are in lockstep."""
         return self.keys.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
+        return self.keys.size
 
     @property
     def late(self) -> int:
@@ -283,34 +295,34 @@ class Controller:
 
     @double_precision
     def begin_anew(self, which: np.ndarray) -> None:
-        """The system began a new episode in the runs where `which` [S] is true."""
+        """The system began a new episode in the copies where `which` [S], or [S * R], is true."""
         if self._thinker is not None:
             self._punctual.restart(self._thinker.begin_anew(self._punctual.settle(), which, self._step))
         elif self._state is not None:
-            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which))
+            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which).reshape(self._plan_keys.shape))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The actions, in [-1, 1]."""
         x = np.asarray(x, dtype=np.float64)
-        single = self.runs == 1 and x.shape == (self.state_dim,)
+        single = self.copies == 1 and x.shape == (self.state_dim,)
         actions, _ = self.act(x[None] if single else x)
         return actions[0] if single else actions
 
     def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The actions [S, du], and the information per step [S] that the policy expects.
+        """The actions [S, du], or [S * R, du], and the information per step that the policy expects for each.
 
         That is NaN if it does not plan, and with a budget, which has no time for it.
         """
         began = time.perf_counter()
-        if states.shape != (self.runs, self.state_dim):
-            raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(states.shape)}")
+        if states.shape != (self.copies, self.state_dim):
+            raise SondeError(f"policy: states must have shape [{self.copies}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
         if self._thinker is None or self.budget is None:
             (actions, planned), new = self._act_at_leisure(states), True
         else:
             actions, new = self._punctual(states, self._step, began + self.budget)
-            planned, self.iterations = np.full(self.runs, np.nan), self._punctual.thought.turns if new else 0
+            planned, self.iterations = np.full(self.copies, np.nan), self._punctual.thought.turns if new else 0
         self._step += 1
         if not np.isfinite(actions).all():
             raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")
@@ -321,7 +333,7 @@ class Controller:
     @double_precision
     def _act_at_leisure(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._step == 0:
-            self._state = _start(self.policy, self.runs)
+            self._state = _start(self.policy, *self._plan_keys.shape)
         arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step)
         actions, self._state, planned = _act(self.policy, self._state, *arguments)
         return np.asarray(actions), np.asarray(planned)

@@ -57,6 +57,7 @@ def reference_rows(setting: str, config: RunConfig) -> list[Row]:
                 keys,
                 None if posterior is None else _visited(config),
                 config.evaluation_rollouts,
+                side_by_side=config.side_by_side,
             )
             returns[f"return/{task}"] = played.returns
         rows += [

@@ -104,7 +104,8 @@ def grouped(stores: Sequence[RunStore]) -> list[Group]:
         rows = store.load_metrics()
         if not rows:
             raise SondeError(f"{store.folder} has no finished episode yet: there is nothing to draw")
-        shared = dataclasses.replace(store.config, episodes=1, evaluate_every=1, seeds=1, first_seed=0, capacity=None)
+        followed = {"episodes": 1, "evaluate_every": 1, "side_by_side": 1, "seeds": 1, "first_seed": 0, "capacity": None}
+        shared = dataclasses.replace(store.config, **followed)
         own = Group(shared, [store.folder], rows)
         same = next((g for g in groups if g.config == shared and not g.seeds & own.seeds), None)
         if same is None:

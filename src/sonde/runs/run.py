@@ -14,10 +14,9 @@ from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
 from sonde.metrics import judge, realised_information_gain
 from sonde.models.base import Posterior
-from sonde.policies import Controller, Policy
+from sonde.policies import Policy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose
-from sonde.rollout import OnStep, rollout
+from sonde.rollout import OnStep, repeated_rollouts
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
 from sonde.worlds.base import has_simulator
@@ -78,11 +77,9 @@ def run(store: RunStore, progress: Progress, from_episode: int | None = None) ->
 def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = None) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config wants."""
     controller = explorer.ask()
-    trajectory = rollout(config.world, controller, config.horizon, on_step)
-    for number in range(1, config.rollouts):
-        again = Controller(controller.policy, for_purpose(controller.keys, f"rollout/{number}"), explorer.state_dim)
-        trajectory = trajectory.joined(rollout(config.world, again, config.horizon, on_step))
-    return controller.policy, trajectory
+    asked = (config.horizon, config.rollouts, config.side_by_side)
+    first, *others = repeated_rollouts(config.world, controller, *asked, on_step)
+    return controller.policy, first.joined(*others)
 
 
 class Phases:
@@ -180,6 +177,7 @@ def evaluate_task(
         explorer.data,
         config.evaluation_rollouts,
         on_step,
+        config.side_by_side,
     )
 
 
