@@ -1,6 +1,7 @@
 """What a plan is worth.
 
-An objective reads an `Imagined` plan (all particles, all steps) and gives one reward per step; the solver adds them up.
+An objective reads an `Imagined` plan (all particles, all steps) and gives each particle a reward per step. The solver makes one
+number of them: first over the steps of a particle, then the mean over particles.
 """
 
 import abc
@@ -42,26 +43,26 @@ class Objective(abc.ABC):
     """Whether it asks how the particles of a plan have drifted apart."""
 
     @abc.abstractmethod
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
-        """The mean over particles."""
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """Each particle's; a single row where particles are compared, so that there is one reward for all."""
 
 
 @dataclass(frozen=True)
 class InformationGain(Objective):
     """The paper's objective; summed along a trajectory it bounds the mutual information from above (Lemma 1)."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Information gained at each step."""
-        return jnp.mean(information_gain(imagined.beliefs), axis=0)
+        return information_gain(imagined.beliefs)
 
 
 @dataclass(frozen=True)
 class UncertaintySum(Objective):
     """The epistemic variances without the logarithm and regardless of the noise: another geometry of the same idea."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of epistemic_j^2, in state units."""
-        return jnp.mean(jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1), axis=0)
+        return jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,9 @@ class LogUncertainty(Objective):
     epsilon: float = 1e-3
     """The epistemic std, in state units, below which nothing is worth knowing."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of log(epsilon^2 + epistemic_j^2)."""
-        return jnp.mean(jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1), axis=0)
+        return jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -83,17 +84,17 @@ class TrajectoryDisagreement(Objective):
     needs_members: ClassVar[bool] = True
     compares_particles: ClassVar[bool] = True
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
-        """Sum over dimensions of the variance over members of the next state, in state units.
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """Sum over dimensions of the std (unbiased) over members of the next state, in state units.
 
         Particles follow the members in turn; with imagined noise there may be several for each, whose mean counts. A remainder
-        of the noise, its variance over their number, stays: the method is meant for systems without noise.
+        of the noise stays: the method is meant for systems without noise.
         """
         assert imagined.beliefs.members is not None
         particles, horizon, state_dim = imagined.next_states.shape
         members = imagined.beliefs.members.means.shape[-2]
         by_member = jnp.reshape(imagined.next_states, (particles // members, members, horizon, state_dim))
-        return jnp.sum(jnp.var(jnp.mean(by_member, axis=0), axis=0), axis=-1)
+        return jnp.sum(jnp.std(jnp.mean(by_member, axis=0), axis=0, ddof=1), axis=-1)[None]
 
 
 def jensen_renyi(members: Members) -> Float[Array, ""]:
@@ -121,11 +122,11 @@ class JensenRenyi(Objective):
 
     needs_members: ClassVar[bool] = True
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The divergence at each step."""
         members = imagined.beliefs.members
         assert members is not None
-        return jnp.mean(jax.vmap(jax.vmap(jensen_renyi))(members), axis=0)
+        return jax.vmap(jax.vmap(jensen_renyi))(members)
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,8 @@ class TaskReward(Objective):
 
     reward: RewardFunction
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The task's reward of each imagined transition."""
         over_steps = jax.vmap(self.reward)
         over_particles = jax.vmap(over_steps, in_axes=(0, None, 0))
-        return jnp.mean(over_particles(imagined.states, imagined.actions, imagined.next_states), axis=0)
+        return over_particles(imagined.states, imagined.actions, imagined.next_states)

@@ -68,7 +68,7 @@ class ControlProblem(eqx.Module):
         u, extra = control[: self.action_dim], control[self.action_dim :]
         x_next, belief = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, chance)
         beliefs = jax.tree.map(lambda leaf: leaf[None, None], belief)
-        return x_next, self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs))[0]
+        return x_next, self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs))[0, 0]
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, chance: Chance
@@ -78,8 +78,8 @@ class ControlProblem(eqx.Module):
         held = belief if adopted is self.posterior else adopted.believe(x, u)
         return self.imagination.next_state(held, extra, chance), belief
 
-    def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P H"]:
-        """What each of P plans is worth, step by step. Every plan meets chance of its own."""
+    def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
+        """What each of P plans is worth, for each particle and step by step. Every plan meets chance of its own."""
         keys = jax.random.split(key, plans.shape[0])
         return jax.vmap(lambda plan, k: self.objective.rewards(self.imagine(x, plan, k)))(plans, keys)
 
