@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from sonde.explorer import Explorer
     from sonde.methods import METHODS
     from sonde.models import Belief, GaussianProcess, Model, Posterior, ProbabilisticEnsemble
+    from sonde.objectives import GoalTask, Task
     from sonde.policies import Controller
     from sonde.presets import PRESETS, preset
     from sonde.rollout import rollout
@@ -49,6 +50,7 @@ __all__ = [
     "Experiment",
     "Explorer",
     "GaussianProcess",
+    "GoalTask",
     "GymWorld",
     "HostWorld",
     "JaxWorld",
@@ -64,6 +66,7 @@ __all__ = [
     "Solver",
     "SondeError",
     "Swimmer",
+    "Task",
     "Trajectory",
     "TrueDynamics",
     "World",
@@ -82,6 +85,7 @@ _HOMES = {
     "sonde.explorer": ("Explorer",),
     "sonde.methods": ("METHODS",),
     "sonde.models": ("Belief", "GaussianProcess", "Model", "Posterior", "ProbabilisticEnsemble"),
+    "sonde.objectives": ("GoalTask", "Task"),
     "sonde.policies": ("Controller",),
     "sonde.presets": ("PRESETS", "preset"),
     "sonde.rollout": ("rollout",),

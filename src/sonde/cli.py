@@ -11,7 +11,7 @@ from rich.console import Console
 
 from sonde.config import RunConfig
 from sonde.errors import SondeError, one_of
-from sonde.tasks import reward_named, with_absolute_path
+from sonde.tasks import task_named, with_absolute_path
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -132,7 +132,7 @@ def evaluate(args: list[str]) -> None:
 
     store = RunStore.open(chosen.folder)
     task = with_absolute_path(chosen.task)
-    reward_named(store.config.world, task)
+    task_named(store.config.world, task)
     if chosen.video is not None:
         from sonde.runs.film import check_film
 

@@ -22,7 +22,7 @@ from sonde.rollout import SIDE_BY_SIDE
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
-from sonde.tasks import is_in_file, reward_named, task_label, with_absolute_path
+from sonde.tasks import check_aim, is_in_file, reward_named, task_label, task_named, with_absolute_path
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
 
 EXPLORE = "explore"
@@ -101,9 +101,15 @@ class RunConfig:
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         check_calibration("config", self.holdout, self.calibrated)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
-        for name in (*self.tasks, *([] if self.task is None else [self.task])):
-            if not is_in_file(name):  # a person's file is read when a run is made or asked for the task, not by all who look
-                reward_named(self.world, name)
+        # a person's file is read when a run is made or asked for the task, not by all who look
+        for name in self.tasks:
+            if not is_in_file(name):
+                task_named(self.world, name)
+        if self.task is not None and not is_in_file(self.task):
+            reward_named(self.world, self.task)
+        for name in self.task_names if self.evaluate_every else ():
+            if not is_in_file(name):
+                check_aim(task_named(self.world, name), self.solver, name)
         labels = [task_label(name) for name in self.tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")

@@ -12,12 +12,35 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sonde.models.base import Belief, Members
 
 RewardFunction = Callable[[Array, Array, Array], Array]
 """reward(x, u, x_next) -> scalar, written for one transition in JAX."""
+GoalRewardFunction = Callable[[Array, Array, Array, Array], Array]
+"""reward(x, u, x_next, goal) -> scalar, written for one transition in JAX."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a person may ask for: a reward and, where that means something, what counts as success."""
+
+    reward: RewardFunction
+    success: Callable[[np.ndarray], float] | None = None
+    """success(next_states [T, dx]): how far an episode, from its first step on, has solved the task, from 0 to 1; in numpy."""
+
+
+@dataclass(frozen=True)
+class GoalTask:
+    """A task with a goal [dg], another one in each rollout; it is no part of the state: planners are told, models are not."""
+
+    reward: GoalRewardFunction
+    sample_goal: Callable[[np.random.Generator], np.ndarray]
+    """The goal of a rollout."""
+    success: Callable[[np.ndarray, np.ndarray], float] | None = None
+    """success(next_states [T, dx], goal [dg]), as for `Task`."""
 
 
 class Imagined(eqx.Module):
@@ -27,6 +50,8 @@ class Imagined(eqx.Module):
     actions: Float[Array, "H du"]
     next_states: Float[Array, "K H dx"]
     beliefs: Belief
+    goal: Float[Array, " dg"] | None = None
+    """What the plan is for, where the task has a goal."""
 
 
 def information_gain(belief: Belief) -> Float[Array, "*batch"]:
@@ -131,12 +156,14 @@ class JensenRenyi(Objective):
 
 @dataclass(frozen=True)
 class TaskReward(Objective):
-    """A task that a person asks for."""
+    """A task that a person asks for; its reward may depend on a goal."""
 
-    reward: RewardFunction
+    reward: Callable[..., Array]
+    """reward(x, u, x_next), or reward(x, u, x_next, goal) where the plan has a goal."""
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The task's reward of each imagined transition."""
-        over_steps = jax.vmap(self.reward)
+        goal = () if imagined.goal is None else (imagined.goal,)
+        over_steps = jax.vmap(lambda x, u, x_next: self.reward(x, u, x_next, *goal))
         over_particles = jax.vmap(over_steps, in_axes=(0, None, 0))
         return over_particles(imagined.states, imagined.actions, imagined.next_states)

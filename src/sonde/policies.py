@@ -37,6 +37,11 @@ class Policy(eqx.Module):
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
 
+    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "Policy":
+        """The same policy for this goal; one that does not plan has no use for it."""
+        del goal
+        return self
+
     def for_file(self) -> bytes | None:
         """The content of a file from which `sonde.deploy` makes the same policy; None if it needs more than a file can hold."""
         return None
@@ -94,13 +99,13 @@ def _start(policy: Policy, runs: int, rollouts: int):
 
 
 @eqx.filter_jit
-def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
-    """Actions and expected information of all copies [S * R, ...], and the policy's next state; `keys` are [S, R]."""
+def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: Array | None = None):
+    """Actions and expected information of all copies [S * R, ...], and the policy's next state; keys and goals are [S, R]."""
 
-    def one(policy, state, x, key):
-        return policy.act(state, x, jax.random.fold_in(key, step))
+    def one(policy, state, x, key, goal):
+        return policy.aimed_at(goal).act(state, x, jax.random.fold_in(key, step))
 
-    actions, state, planned = side_by_side(one)(policy, state, x.reshape(*keys.shape, -1), keys)
+    actions, state, planned = side_by_side(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
     return actions.reshape(keys.size, -1), state, planned.reshape(-1)
 
 
@@ -251,20 +256,31 @@ class Controller:
     """Turns of thinking that the last call had time for; 0 if it was late, does not think in turns or has no budget."""
 
     @double_precision
-    def __init__(self, policy: Policy, keys: Key[Array, "runs *rollouts"], state_dim: int, budget: float | None = None):
+    def __init__(
+        self,
+        policy: Policy,
+        keys: Key[Array, "runs *rollouts"],
+        state_dim: int,
+        budget: float | None = None,
+        goals: Float[Array, "runs *rollouts dg"] | None = None,
+    ):
         """`policy` carries a leading axis S on its arrays; `keys`, [S] or [S, R], name the randomness of the episode.
 
         `budget` is the time for each call in seconds. With one, all is compiled here, so that the first call is not late.
+        `goals`, [S, dg] or [S, R, dg], are what the policy is for, where its task has a goal.
         """
         self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
         self._plan_keys = for_purpose(keys, "plan").reshape(self.runs, -1)
+        self.goals = None if goals is None else goals.reshape(*self._plan_keys.shape, -1)
         self._thinker: _Thinker | None = None
         if budget is not None:
             positive("policy", budget=budget)
             if self.copies > self.runs:
                 raise SondeError("policy: rollouts side by side wait for their planner; give it no budget")
             if isinstance(policy, Interruptible):
-                self._thinker = _Thinker(policy, self._plan_keys[:, 0], state_dim, budget)
+                aimed = policy if self.goals is None else policy.aimed_at(self.goals[:, 0])
+                assert isinstance(aimed, Interruptible)
+                self._thinker = _Thinker(aimed, self._plan_keys[:, 0], state_dim, budget)
                 self._punctual = Punctual(self._thinker.think, self._thinker.initial)
             else:
                 x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs, 1)
@@ -334,6 +350,6 @@ class Controller:
     def _act_at_leisure(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._step == 0:
             self._state = _start(self.policy, *self._plan_keys.shape)
-        arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step)
+        arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step), self.goals
         actions, self._state, planned = _act(self.policy, self._state, *arguments)
         return np.asarray(actions), np.asarray(planned)

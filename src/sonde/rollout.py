@@ -13,14 +13,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.lockstep import side_by_side
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose, rollout_keys
+from sonde.randomness import for_purpose, rollout_keys, seeds_of
 from sonde.worlds.base import HostWorld, JaxWorld, Simulators, World
 
 OnStep = Callable[[int, Simulators], None]
@@ -39,10 +39,17 @@ class Steps(NamedTuple):
 
 
 @eqx.filter_jit
-def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, "runs rollouts"]) -> Steps:
+def episode(
+    world: JaxWorld,
+    policy: Policy,
+    horizon: int,
+    keys: Key[Array, "runs rollouts"],
+    goals: Float[Array, "runs rollouts dg"] | None = None,
+) -> Steps:
     """Plan, act and step `horizon` times, for all rollouts of all runs at once, as one compiled call."""
 
-    def one_rollout(policy: Policy, key):
+    def one_rollout(policy: Policy, key, goal):
+        policy = policy.aimed_at(goal)
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
@@ -54,7 +61,7 @@ def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, "run
         start = (world.reset(for_purpose(key, "reset")), policy.start())
         return jax.lax.scan(step, start, jnp.arange(horizon))[1]
 
-    return side_by_side(one_rollout)(policy, keys)
+    return side_by_side(one_rollout)(policy, keys, goals)
 
 
 @double_precision
@@ -78,18 +85,20 @@ def repeated_rollouts(
     most: int = SIDE_BY_SIDE,
     on_step: OnStep | None = None,
     until_over: bool = False,
+    goals: Float[np.ndarray, "runs count dg"] | None = None,
 ) -> list[Trajectory]:
     """`count` rollouts of `horizon` steps per run, each from a start and with chance of its own: a trajectory [S, T, ...] each.
 
     As many run side by side as `most` copies of the world allow, though at least one per run; what they bring does not depend
-    on that. `on_step` sees those among which the first is.
+    on that. `on_step` sees those among which the first is. `goals` are what each is for, where the task has a goal.
     """
     at_once = max(1, most // policy.runs)
     at_once = -(-count // -(-count // at_once))  # evenly, since every number of copies is compiled for
     found: list[Trajectory] = []
     for start in range(0, count, at_once):
-        keys = rollout_keys(policy.keys, range(start, min(start + at_once, count)))
-        some = Controller(policy.policy, keys, policy.state_dim)
+        numbers = range(start, min(start + at_once, count))
+        aims = None if goals is None else jnp.asarray(goals[:, start : numbers.stop])
+        some = Controller(policy.policy, rollout_keys(policy.keys, numbers), policy.state_dim, goals=aims)
         found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_over)
     return found
 
@@ -102,7 +111,7 @@ def _side_by_side(world: World, policy: Controller, horizon: int, on_step: OnSte
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} waits for its planner: ask for the policy without a budget")
-    steps = episode(world, policy.policy, horizon, policy.keys.reshape(policy.runs, -1))
+    steps = episode(world, policy.policy, horizon, policy.keys.reshape(policy.runs, -1), policy.goals)
     by_rollout = [np.moveaxis(np.asarray(array), 1, 0) for array in steps]
     return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 
@@ -143,8 +152,7 @@ def _step_through(
         world_seconds += time.perf_counter() - began
         return result
 
-    keys = for_purpose(policy.keys, "reset").reshape(-1)
-    seeds = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(keys))
+    seeds = seeds_of(for_purpose(policy.keys, "reset")).ravel()
     rows: list[tuple[np.ndarray, ...]] = []
     ended = np.zeros(policy.copies, bool)
     policy.reset()

@@ -134,7 +134,9 @@ def panels_of(groups: Sequence[Group]) -> list[Panel]:
     rows = [row for group in groups for row in group.rows]
     tasks = dict.fromkeys(key for row in rows for key in row if key.startswith("return/"))
     returns = [Panel(key, f"Return on {key.removeprefix('return/')}", "sum of rewards", False) for key in tasks]
-    return [panel for panel in (*PANELS, *returns) if curve(rows, panel.key)[0].size]
+    solved = dict.fromkeys(key for row in rows for key in row if key.startswith("success/"))
+    successes = [Panel(key, f"Success on {key.removeprefix('success/')}", "share solved", False) for key in solved]
+    return [panel for panel in (*PANELS, *returns, *successes) if curve(rows, panel.key)[0].size]
 
 
 def draw_curves(stores: list[RunStore], out: Path) -> None:

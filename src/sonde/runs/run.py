@@ -131,7 +131,7 @@ def learn(
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
         return {"planned_information_gain": expected, "realised_information_gain": realised, **metrics, **held_out}
 
-    def returns() -> dict[str, np.ndarray]:
+    def tried() -> dict[str, np.ndarray]:
         every = config.evaluate_every
         due = every > 0 and (number % every == 0 or number == config.episodes)
         if not due or not has_simulator(config.world):
@@ -141,9 +141,11 @@ def learn(
             on_step = lambda taken, _, task=task: timed.progress(f"evaluate/{task_label(task)} {taken}", number, None)
             played = evaluate_task(config, explorer, task, explorer.posterior, on_step)
             found[f"return/{task_label(task)}"], policies[task_label(task)] = played.returns, played.policy
+            if played.success is not None:
+                found[f"success/{task_label(task)}"] = played.success
         return found
 
-    metrics = {**timed("evaluate", judged), **timed("evaluate", returns)}
+    metrics = {**timed("evaluate", judged), **timed("evaluate", tried)}
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
     times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
     rows = [
