@@ -166,6 +166,14 @@ def test_another_goal_compiles_nothing(x64):
     assert len(np.unique(returns[:3])) == 9, "the goals differ"
 
 
+def test_a_goal_may_be_empty(keys, monkeypatch):
+    reward = lambda x, u, x_next, goal: -jnp.sum(x_next**2) - jnp.sum(goal)
+    home = GoalTask(reward, lambda rng: np.empty(0), lambda next_states, goal: 0.5)
+    monkeypatch.setattr(Plane, "tasks", {"home": home})
+    played = evaluate(InJax(), TrueDynamics(InJax()), "home", SOLVER, 3, keys, rollouts=2)
+    assert np.abs(played.returns).max() < 0.01 and np.all(played.success == 0.5)
+
+
 def test_a_task_without_a_goal_may_say_what_success_is(keys):
     played = evaluate(InJax(), TrueDynamics(InJax()), "leave", SOLVER, 3, keys)
     np.testing.assert_allclose(played.success, np.abs(played.trajectory.next_states).max(axis=(1, 2)))

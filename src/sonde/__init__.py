@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sonde.config import RunConfig
+    from sonde.config import RunConfig, TaskSettings
     from sonde.data import Trajectory
     from sonde.errors import SondeError
     from sonde.evaluate import TrueDynamics, evaluate, normalised_score
@@ -67,6 +67,7 @@ __all__ = [
     "SondeError",
     "Swimmer",
     "Task",
+    "TaskSettings",
     "Trajectory",
     "TrueDynamics",
     "World",
@@ -78,7 +79,7 @@ __all__ = [
 
 # the same as the imports above, which only type checkers read
 _HOMES = {
-    "sonde.config": ("RunConfig",),
+    "sonde.config": ("RunConfig", "TaskSettings"),
     "sonde.data": ("Trajectory",),
     "sonde.errors": ("SondeError",),
     "sonde.evaluate": ("TrueDynamics", "evaluate", "normalised_score"),

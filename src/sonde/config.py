@@ -8,7 +8,7 @@ import json
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sonde.calibration import check_calibration
 from sonde.errors import SondeError, one_of, positive, whole
@@ -24,10 +24,27 @@ from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
 from sonde.tasks import check_aim, is_in_file, reward_named, task_label, task_named, with_absolute_path
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
+from sonde.worlds.base import has_simulator
 
 EXPLORE = "explore"
 """What the policy that explores is called, beside those of the tasks."""
 TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """How one task is evaluated, where that is not as for the others."""
+
+    task: str
+    """Its name in tables and figures."""
+    horizon: int
+    """Steps of each evaluation."""
+    solver: Solver
+    """What plans it."""
+
+    def __post_init__(self):
+        """Refuse what cannot be run."""
+        positive(f"settings of {self.task}", horizon=self.horizon)
 
 
 @dataclass(frozen=True)
@@ -79,6 +96,11 @@ class RunConfig:
     side_by_side: int = added_later(SIDE_BY_SIDE)
     """Most copies of the system, over all runs, whose rollouts are run and planned for at the same time; fewer need less
     memory, and bring the same."""
+    evaluation_imagination: Literal["mean", "members"] = added_later("mean")
+    """What tasks are planned on: the mean of the model, or each member of an ensemble on its own, for the plan that is best on
+    average over them."""
+    task_settings: tuple[TaskSettings, ...] = added_later(())
+    """Tasks that are evaluated for another number of steps, or by another solver, than evaluation_horizon and solver say."""
 
     def __post_init__(self):
         """Refuse what cannot be run."""
@@ -109,7 +131,16 @@ class RunConfig:
             reward_named(self.world, self.task)
         for name in self.task_names if self.evaluate_every else ():
             if not is_in_file(name):
-                check_aim(task_named(self.world, name), self.solver, name)
+                check_aim(task_named(self.world, name), self.settings_for(name).solver, name)
+        one_of("evaluation_imagination", self.evaluation_imagination, ("mean", "members"))
+        if self.evaluation_imagination == "members" and self.model.ensemble_size == 0:
+            raise SondeError(f"config: tasks cannot be planned on members, since {type(self.model).__name__} has none")
+        settled = [settings.task for settings in self.task_settings]
+        if len(set(settled)) != len(settled):
+            raise SondeError(f"config: task_settings must name each task once, got {', '.join(settled)}")
+        known = {*map(task_label, self.tasks), *self.world.tasks}
+        if has_simulator(self.world) and not known.issuperset(settled):
+            raise SondeError(f"config: task_settings name {', '.join(settled)}, and the tasks are {', '.join(sorted(known))}")
         labels = [task_label(name) for name in self.tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")
@@ -138,6 +169,17 @@ class RunConfig:
     def task_names(self) -> tuple[str, ...]:
         """The tasks that are evaluated."""
         return self.tasks or tuple(self.world.tasks)
+
+    @property
+    def evaluation_members(self) -> int:
+        """Members of the model that tasks are planned on one by one; 0 if they are planned on its mean."""
+        return self.model.ensemble_size if self.evaluation_imagination == "members" else 0
+
+    def settings_for(self, task: str) -> TaskSettings:
+        """How a task is evaluated: its own settings, or those of all others."""
+        label = task_label(task)
+        own = (settings for settings in self.task_settings if settings.task == label)
+        return next(own, TaskSettings(label, self.evaluation_horizon, self.solver))
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -181,11 +223,13 @@ def to_json(config: RunConfig) -> str:
     """Readable JSON with every field; see `added_later` for those that may be left out."""
 
     def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(entry) for entry in value]
         if not dataclasses.is_dataclass(value):
             return value
         fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
         entries = {f.name: plain(content) for f, content in fields if is_written(f, content)}
-        return entries if isinstance(value, RunConfig) else {"kind": name_in_table(value), **entries}
+        return entries if isinstance(value, RunConfig | TaskSettings) else {"kind": name_in_table(value), **entries}
 
     return json.dumps(plain(config), indent=2) + "\n"
 
@@ -221,11 +265,13 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise SondeError(f"{where}: expected an object with a 'kind', got {value!r}")
         one_of(f"kind of {where}", str(value["kind"]), TABLES[hint])
         return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
+    if hint is TaskSettings:
+        return _build(TaskSettings, value, where)
     options = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list) or not all(type(entry) is options[0] for entry in value):
+        if not isinstance(value, list):
             raise SondeError(f"{where}: expected a list of {options[0].__name__}, got {value!r}")
-        return tuple(value)
+        return tuple(_value(options[0], entry, where) for entry in value)
     if typing.get_origin(hint) is typing.Literal:
         fits, expected = value in options, " or ".join(map(repr, options))
     elif options:

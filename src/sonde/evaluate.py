@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
-from sonde.imagination import Mean
+from sonde.imagination import Mean, MemberTrajectories
 from sonde.models.base import Belief, Posterior
 from sonde.objectives import GoalTask, Task, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
@@ -67,13 +67,24 @@ def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_s
 
 
 def task_policy(
-    world: World, posterior: Posterior | None, task: Task | GoalTask, solver: Solver, data: Data, keys: Key[Array, " runs"]
+    world: World,
+    posterior: Posterior | None,
+    task: Task | GoalTask,
+    solver: Solver,
+    data: Data,
+    keys: Key[Array, " runs"],
+    members: int = 0,
 ) -> Policy:
-    """What solves the task on the posterior's mean; without a posterior, random actions. A goal is the controller's to tell."""
+    """What solves the task on the posterior's mean; without a posterior, random actions. A goal is the controller's to tell.
+
+    With `members`, the posterior is an ensemble of so many, and a plan is worth what it brings on average over them.
+    """
     if posterior is None:
         return RandomPolicy(world.action_dim)
     check_aim(task, solver, "the task")
-    problem = ControlProblem(posterior, Mean(), TaskReward(task.reward), world.state_dim, world.action_dim, 1)
+    imagination = MemberTrajectories() if members and not isinstance(posterior, TrueDynamics) else Mean()
+    objective = TaskReward(task.reward)
+    problem = ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim, 1, members)
     policy = solve(solver, problem, data, for_purpose(keys, "solve"))
     return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
 
@@ -90,9 +101,11 @@ def evaluate(
     rollouts: int = 1,
     on_step: OnStep | None = None,
     side_by_side: int = SIDE_BY_SIDE,
+    members: int = 0,
 ) -> Evaluation:
     """Return and success of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
+    With `members`, the posterior is an ensemble of so many, and plans are for the average over what each of them imagines.
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
@@ -108,7 +121,7 @@ def evaluate(
             raise SondeError(f"evaluate: {type(solver).__name__} imagines from visited states: give it the explorer's data")
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
-    policy = task_policy(world, posterior, asked, solver, data, keys)
+    policy = task_policy(world, posterior, asked, solver, data, keys, members)
     goals = goals_for(asked, rollout_keys(keys, range(rollouts)))
     controller = Controller(policy, keys, world.state_dim)
     played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)

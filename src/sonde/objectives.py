@@ -34,7 +34,10 @@ class Task:
 
 @dataclass(frozen=True)
 class GoalTask:
-    """A task with a goal [dg], another one in each rollout; it is no part of the state: planners are told, models are not."""
+    """A task with a goal [dg], another one in each rollout; it is no part of the state: planners are told, models are not.
+
+    A world must offer the same functions each time it is asked, since compilers know functions by their identity.
+    """
 
     reward: GoalRewardFunction
     sample_goal: Callable[[np.random.Generator], np.ndarray]

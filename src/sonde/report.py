@@ -51,7 +51,7 @@ def evaluation_report(
     for name, evaluation in played.items():
         if evaluation.success is not None:
             columns[f"{name} success"] = evaluation.success
-    title = f"{label} after {explorer.transitions} transitions, at most {config.evaluation_horizon} steps"
+    title = f"{label} after {explorer.transitions} transitions, at most {config.settings_for(task).horizon} steps"
     table = Table("seed", *columns, title=title)
 
     def cells(name: str, value: float) -> str:

@@ -160,7 +160,8 @@ class Experiment:
             asked = checked_task(world, task, name)
         goals = _goals(asked, goal, explorer.runs, name)
         keys = for_purpose(explorer.keys(), f"evaluate/{name}")
-        policy = task_policy(world, explorer.posterior, asked, self.config.solver, explorer.data, keys)
+        solver, members = self.config.settings_for(name).solver, self.config.evaluation_members
+        policy = task_policy(world, explorer.posterior, asked, solver, explorer.data, keys, members)
         store.save_policies({name: policy})
         return Controller(policy, keys, explorer.state_dim, budget, goals)
 

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Key
 
 from sonde.calibration import LEVELS, Calibration, calibration_error
 from sonde.config import EXPLORE, RunConfig
-from sonde.data import Trajectory
+from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
@@ -169,17 +170,31 @@ def evaluate_task(
     config: RunConfig, explorer: Explorer, task: str, posterior: Posterior | None, on_step: OnStep | None = None
 ) -> Evaluation:
     """Solve a task as the config says, on a posterior (random actions without one), where the explorer stands."""
+    return evaluate_as_configured(config, task, posterior, explorer.keys(), explorer.data, on_step)
+
+
+def evaluate_as_configured(
+    config: RunConfig,
+    task: str,
+    posterior: Posterior | None,
+    keys: Key[Array, " runs"],
+    data: Data | None,
+    on_step: OnStep | None = None,
+) -> Evaluation:
+    """Solve a task as the config says; see `evaluate`."""
+    settings = config.settings_for(task)
     return evaluate(
         config.world,
         posterior,
         task,
-        config.solver,
-        config.evaluation_horizon,
-        explorer.keys(),
-        explorer.data,
+        settings.solver,
+        settings.horizon,
+        keys,
+        data,
         config.evaluation_rollouts,
         on_step,
         config.side_by_side,
+        config.evaluation_members,
     )
 
 

@@ -56,7 +56,7 @@ class RunStore:
         folder = folder.absolute()
         config = with_absolute_paths(config)
         for task in config.tasks:
-            check_aim(task_named(config.world, task), config.solver, task)
+            check_aim(task_named(config.world, task), config.settings_for(task).solver, task)
         if config.task is not None:
             reward_named(config.world, config.task)
         existing = None if config.data is None else read_measurements(config.data, config.world)
