@@ -191,6 +191,8 @@ def test_configs_from_before_are_read_and_stay_the_same_text():
     text = to_json(TINY)
     assert "side_by_side" not in text
     assert from_json(text, "here") == TINY
+    nested = json.loads(to_json(replace(TINY, model=SMALL)))
+    assert "optimiser" not in nested["model"] and "use_mean" not in nested["solver"]
     changed = replace(TINY, side_by_side=7)
     assert json.loads(to_json(changed))["side_by_side"] == 7 and from_json(to_json(changed), "here") == changed
     with pytest.raises(SondeError, match="side_by_side must be a whole number above 0, got 0"):

@@ -113,12 +113,12 @@ def resume(args: list[str]) -> None:
 
 @dataclass
 class EvaluateArguments:
-    """Solve a task zero-shot: plan it on the mean of the learned model, act on the true system."""
+    """Solve a task zero-shot: plan it on the learned model, act on the true system."""
 
     folder: tyro.conf.Positional[Path]
     """The run's folder."""
     task: str
-    """The task; `sonde list` shows those of each world. FILE.py:FUNCTION is a reward of your own."""
+    """The task; `sonde list` shows those of each world. FILE.py:NAME is a reward, Task or GoalTask of your own."""
     oracle: bool = False
     """Also plan on the true system, and act at random, to normalise the score between the two."""
     video: Path | None = None

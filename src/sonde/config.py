@@ -66,7 +66,8 @@ class RunConfig:
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
     evaluation_rollouts: int = 1
-    """Times that the policy for a task is run in an evaluation, from a new start each time; the returns are averaged."""
+    """Times that the policy for a task is run in an evaluation, from a new start and for a new goal, if it has goals, each
+    time; returns and success are averaged."""
     evaluate_every: int = 1
     """Evaluate all tasks after every so many episodes, and after the last one; 0 for never."""
     seeds: int = 1

@@ -25,7 +25,7 @@ from sonde.worlds.base import HostWorld, JaxWorld, Simulators, World
 
 OnStep = Callable[[int, Simulators], None]
 """Called after each step of a host world with the number of steps taken."""
-SIDE_BY_SIDE = 200
+SIDE_BY_SIDE = 100
 """Most copies of a world that are planned for at the same time, unless there are more runs: memory is not endless."""
 
 
