@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from control_problems import Linear, clock, midnight, of_action, problem_of
-from sonde import ICEM, Controller, Planner, SondeError, realtime, rollout
-from sonde import policies as policies_module
+from sonde import ICEM, Controller, Planner, SondeError, policies, realtime, rollout, thinking
 from sonde.objectives import TaskReward
 from sonde.policies import RandomPolicy
 from sonde.solvers.base import PlanningPolicy
@@ -51,7 +50,7 @@ class Clock:
 
     def __init__(self, monkeypatch, turns, finish=0.003, per_plan=0.0):
         self.now, self.lasts, self.turns, self.sizes = 0.0, [], list(turns), []
-        improve, end = policies_module._improve, policies_module._finish
+        improve, end = thinking._improve, thinking._finish
 
         def timed_improve(*arguments, size):
             self.now += self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
@@ -68,10 +67,11 @@ class Clock:
             concurrent.futures.wait([work])
             return self.now <= deadline
 
-        monkeypatch.setattr(policies_module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        for module in (policies, thinking):
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(realtime, "done_by", done_by)
-        monkeypatch.setattr(policies_module, "_improve", timed_improve)
-        monkeypatch.setattr(policies_module, "_finish", timed_finish)
+        monkeypatch.setattr(thinking, "_improve", timed_improve)
+        monkeypatch.setattr(thinking, "_finish", timed_finish)
 
 
 @pytest.mark.parametrize(

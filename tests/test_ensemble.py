@@ -15,6 +15,8 @@ from scipy.stats import norm, truncnorm
 from sonde import Pendulum, ProbabilisticEnsemble, SondeError
 from sonde.data import Data
 from sonde.models.network import Network
+from sonde.models.normaliser import Normaliser
+from sonde.objectives import information_gain
 
 # compiling is most of what these tests cost, hence few settings, and little effort spent on code that runs a few steps only
 SMALL = ProbabilisticEnsemble(members=3, layers=1, width=8, batch=8, epochs=2)
@@ -106,6 +108,10 @@ def test_initial_weights_keep_the_spread(x64):
         np.testing.assert_allclose(np.std(weight), inputs**-0.5, rtol=0.02)
         assert np.abs(weight).max() <= 1.0001 * 2 / reference.std() * inputs**-0.5
     assert not flat(network.biases).any()
+    half = Network.init((400, 300, 100), jax.random.key(0), 0.5)
+    np.testing.assert_array_equal(flat(half.weights), 0.5 * flat(network.weights))
+    by_model = replace(SMALL, layers=2, width=300, initial_scale=0.5).init(399, 1, jax.random.key(0)).networks
+    np.testing.assert_allclose(np.std(by_model.weights[0]), 0.5 * 400**-0.5, rtol=0.02)
 
 
 # ---- what an ensemble believes -----------------------------------------------------------------------------------------------
@@ -208,6 +214,16 @@ def test_fixed_noise_is_the_same_everywhere(x64):
     assert np.all(np.asarray(belief.epistemic_std) > 0)
 
 
+def test_information_gain_of_a_system_without_noise_counts_from_the_fixed_noise_on(x64):
+    """1/2 sum log(1 + epistemic^2 / (noise_std spread)^2): finite, also before any data, when the spread counts as 1."""
+    model, data = replace(SMALL, noise="fixed", noise_std=0.2), measurements()
+    x, u = data.states[:5], data.actions[:5]
+    for params, spread in ((fresh(model), 1.0), (trained(model), seen_rows(data)[1].std(axis=0))):
+        belief = believe(model, params, data, x, u)
+        expected = 0.5 * np.log(1 + (np.asarray(belief.epistemic_std) / (0.2 * spread)) ** 2).sum(axis=1)
+        np.testing.assert_allclose(information_gain(belief), expected, rtol=1e-6)
+
+
 # ---- training ----------------------------------------------------------------------------------------------------------------
 
 # limits so wide that the noise is the head's
@@ -220,7 +236,8 @@ def in_a_row(network) -> np.ndarray:
 
 
 def numpy_loss(network, noise, z, y):
-    """The mean negative log density of y, as a function of all weights and biases in a row; in double precision."""
+    """The mean negative log density of y, or its mean squared error if the noise is fixed, as a function of all weights and
+    biases in a row; in double precision."""
     shapes = [leaf.shape for leaf in (*network.weights, *network.biases)]
 
     def loss(numbers):
@@ -228,7 +245,7 @@ def numpy_loss(network, noise, z, y):
         parts = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
         out = forward(parts[: len(parts) // 2], parts[len(parts) // 2 :], z)
         if noise == "fixed":
-            return 0.5 * np.mean((y - out) ** 2)
+            return np.mean((y - out) ** 2)
         mean, raw = np.split(out, 2, axis=-1)
         return -np.mean(norm.logpdf(y, mean, np.exp(raw)))
 
@@ -263,6 +280,84 @@ def test_the_first_step_of_a_fit_descends_the_likelihood(x64):
         clear = np.abs(gradient) > 1e-3
         assert clear.mean() > 0.9
         np.testing.assert_allclose(moved[clear], -1e-3 * np.sign(gradient[clear]), rtol=1e-3)
+
+
+# three steps on all visible rows at once, with numbers that would show if one of them were left out
+PENALISED = replace(
+    FREE,
+    noise="fixed",
+    optimiser="adam",
+    moments="kept",
+    batch=SEEN,
+    epochs=3,
+    learning_rate=0.02,
+    optimiser_epsilon=0.03,
+    weight_decay=0.2,
+)
+
+
+def adam_by_hand(model, network, z, y, steps) -> np.ndarray:
+    """Weights and biases in a row after so many steps of Adam on the error plus weight_decay / 2 times their square."""
+    error, at = numpy_loss(network, "fixed", z, y)
+    first = second = np.zeros_like(at)
+    for step in range(1, steps + 1):
+        gradient = approx_fprime(at, error, 1e-7) + model.weight_decay * at
+        first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient**2
+        root = np.sqrt(second / (1 - 0.999**step)) + model.optimiser_epsilon
+        at = at - model.learning_rate * first / (1 - 0.9**step) / root
+    return at
+
+
+def adam_by_torch(model, network, z, y, steps) -> np.ndarray:
+    """The same by another library."""
+    torch = pytest.importorskip("torch")
+    numbers = [torch.tensor(np.asarray(leaf, float), requires_grad=True) for leaf in (*network.weights, *network.biases)]
+    settings = {"lr": model.learning_rate, "eps": model.optimiser_epsilon, "weight_decay": model.weight_decay}
+    optimiser, (z, y) = torch.optim.Adam(numbers, **settings), (torch.tensor(z), torch.tensor(y))
+    for _ in range(steps):
+        optimiser.zero_grad()
+        hidden, last = numbers[:2]
+        output = torch.nn.functional.silu(z @ hidden + numbers[2]) @ last + numbers[3]
+        torch.nn.functional.mse_loss(output, y).backward()
+        optimiser.step()
+    return np.concatenate([number.detach().numpy().ravel() for number in numbers])
+
+
+@pytest.mark.parametrize("reference", [adam_by_hand, adam_by_torch])
+def test_adam_with_a_penalty_goes_on_where_the_last_fit_stopped(x64, reference):
+    """Two fits of three steps are six steps; with new moments the second fit goes another way."""
+    data, start = measurements(), fresh(PENALISED)
+    z, y = seen_rows(data)
+    z, y = (z - z.mean(axis=0)) / z.std(axis=0), (y - y.mean(axis=0)) / y.std(axis=0)
+    once = trained(PENALISED, data, start)
+    twice = trained(PENALISED, data, once, key=2)
+    anew = trained(replace(PENALISED, moments="reset"), data, eqx.tree_at(lambda p: p.moments, once, None), key=2)
+    for member in range(2):
+        pick = lambda leaf, e=member: leaf[e]
+        network = jax.tree.map(pick, start.networks)
+        for params, steps in ((once, 3), (twice, 6)):
+            expected = reference(PENALISED, network, z, y, steps)
+            np.testing.assert_allclose(in_a_row(jax.tree.map(pick, params.networks)), expected, rtol=2e-4, atol=2e-5)
+        assert np.abs(in_a_row(jax.tree.map(pick, anew.networks)) - expected).max() > 1e-3
+
+
+def test_moments_are_part_of_what_is_saved_and_not_of_what_is_believed(x64):
+    params = trained(PENALISED)
+    assert {int(count) for count in np.ravel(params.moments[1][0].count)} == {3}
+    assert PENALISED.condition(params, measurements()).params.moments is None
+    assert trained(FREE).moments is None, "as in checkpoints from before there was a choice"
+
+
+def test_columns_that_hardly_vary_count_as_constant(x64):
+    data = measurements()
+    data = eqx.tree_at(lambda d: d.states, data, data.states.at[:, 1].multiply(1e-7))
+    data = eqx.tree_at(lambda d: d.next_states, data, data.states.at[:, 0].add(1.0 + data.actions[:, 0]))
+    z, y = seen_rows(data)
+    assert 1e-8 < z[:, 1].std() < 1e-6 and np.all(y[:, 1] == 0)
+    params = trained(replace(SMALL, smallest_spread=1e-6), data)
+    np.testing.assert_allclose(params.inputs.scale, [z[:, 0].std(), 1, z[:, 2].std()])
+    np.testing.assert_allclose(params.targets.scale, [y[:, 0].std(), 1])
+    np.testing.assert_allclose(Normaliser.of_inputs(data).scale, z.std(axis=0))
 
 
 @pytest.mark.parametrize(
@@ -460,6 +555,10 @@ def test_fast_pendulums_are_unknown_to_who_saw_slow_ones(x64):
         ({"noise_std": -0.1}, "model: noise_std must be 1e-06 or above, got -0.1"),
         ({"weight_decay": -1.0}, "weight_decay must be 0 or above, got -1.0"),
         ({"weight_decay": float("nan")}, "weight_decay must be 0 or above, got nan"),
+        ({"optimiser_epsilon": 0.0}, "model: optimiser_epsilon must be above 0, got 0.0"),
+        ({"initial_scale": -1.0}, "model: initial_scale must be above 0, got -1.0"),
+        ({"smallest_spread": 0.0}, "model: smallest_spread must be above 0, got 0.0"),
+        ({"moments": "kept", "weights": "reset"}, "moments of the last fit mean nothing to new weights"),
         ({"noise_ceiling": 0.01}, r"noise_ceiling must be above noise_floor \(0.01\), got 0.01"),
         ({"noise_ceiling": 0.005}, r"noise_ceiling must be above noise_floor \(0.01\), got 0.005"),
     ],
@@ -469,7 +568,15 @@ def test_settings_that_cannot_work_are_refused(settings, message):
         ProbabilisticEnsemble(**settings)
 
 
-@pytest.mark.parametrize("field, word, known", [("noise", "loud", "fixed, learned"), ("weights", "lost", "kept, reset")])
+@pytest.mark.parametrize(
+    "field, word, known",
+    [
+        ("noise", "loud", "fixed, learned"),
+        ("weights", "lost", "kept, reset"),
+        ("optimiser", "sgd", "adam, adamw"),
+        ("moments", "lost", "kept, reset"),
+    ],
+)
 def test_unknown_words_are_refused(field, word, known):
     model = ProbabilisticEnsemble()
     object.__setattr__(model, field, word)  # past the type checks that only tests have

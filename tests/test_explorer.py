@@ -262,7 +262,7 @@ class Effort(Objective):
     """Likes large actions."""
 
     def rewards(self, imagined):
-        return jnp.sum(imagined.actions**2, axis=-1)
+        return jnp.sum(imagined.actions**2, axis=-1)[None]
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ class FullForce(Planner):
 
     def plan(self, problem, state, x, key):
         plans = jnp.asarray([-1.0, 1.0])[:, None, None] * jnp.ones((2, 3, problem.control_dim))
-        return plans[jnp.argmax(problem.rewards(x, plans, key).sum(axis=1))], state + 1
+        return plans[jnp.argmax(problem.rewards(x, plans, key).sum(axis=(1, 2)))], state + 1
 
 
 def test_a_newcomer_adds_one_class_of_each_kind(monkeypatch):

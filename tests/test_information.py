@@ -54,7 +54,7 @@ def imagined_plan(data: Data, x, actions, key, imagination):
     posterior = MODEL.condition(parameters(), data)
     problem = ControlProblem(posterior, imagination, InformationGain(), 2, 1, 1)
     controls = jnp.concatenate([actions, jax.random.uniform(key, (STEPS, problem.control_dim - 1), minval=-1)], axis=-1)
-    return problem.imagine(x, controls, key), problem.rewards(x, controls[None], key)[0]
+    return problem.imagine(x, controls, key), problem.rewards(x, controls[None], key)[0, 0]
 
 
 @pytest.mark.parametrize("imagination", [Mean(), Optimistic(beta=2.0)])
@@ -118,14 +118,12 @@ def test_objectives_by_hand(x64):
     actions = rng.uniform(-1, 1, (3, 1))
     beliefs = belief_of(epistemic, aleatoric)
     imagined = Imagined(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(next_states), beliefs)
-    gain, variance, task = np.zeros((3, 3))
-    for step in range(3):
-        for particle in range(2):
-            e, a = epistemic[particle, step], aleatoric[particle, step]
-            gain[step] += sum(np.log(1 + (e[j] / a[j]) ** 2) for j in range(2)) / 2 / 2
-            variance[step] += (e[0] ** 2 + e[1] ** 2) / 2
-            x, x_next = states[particle, step], next_states[particle, step]
-            task[step] += (x[0] * actions[step, 0] + x_next[1] ** 3) / 2
+    gain, variance, task = np.zeros((3, 2, 3))
+    for at in np.ndindex(2, 3):
+        e, a, x, x_next = epistemic[at], aleatoric[at], states[at], next_states[at]
+        gain[at] = sum(np.log(1 + (e[j] / a[j]) ** 2) for j in range(2)) / 2
+        variance[at] = e[0] ** 2 + e[1] ** 2
+        task[at] = x[0] * actions[at[1], 0] + x_next[1] ** 3
     np.testing.assert_allclose(InformationGain().rewards(imagined), gain, rtol=1e-12)
     np.testing.assert_allclose(UncertaintySum().rewards(imagined), variance, rtol=1e-12)
     reward = TaskReward(lambda x, u, x_next: x[0] * u[0] + x_next[1] ** 3)

@@ -234,25 +234,24 @@ def test_objectives_of_an_ensembles_plan_by_hand(x64):
         return np.asarray(jax.jit(objective.rewards)(imagined))
 
     information = [0.5 * (np.log(1 + 1 / 25) + np.log(1.01)), 0.5 * (np.log(1 + 0.25 / 25) + np.log(1.01))]
-    np.testing.assert_allclose(rewards(InformationGain()), information, rtol=1e-12)
-    np.testing.assert_allclose(rewards(UncertaintySum()), [2, 0.25 + (4 + 16) / 2], rtol=1e-12)
-    np.testing.assert_allclose(
-        rewards(LogUncertainty(epsilon=2.0)), [2 * np.log(5), np.log(4.25) + (np.log(8) + np.log(20)) / 2], rtol=1e-12
-    )
-    # variances of (1, 3) and (2, 4), then of (0.5, 1.5) and (4, 16)
-    np.testing.assert_allclose(rewards(TrajectoryDisagreement()), [1 + 1, 0.25 + 36], rtol=1e-12)
+    np.testing.assert_allclose(rewards(InformationGain()), [information, information], rtol=1e-12)
+    np.testing.assert_allclose(rewards(UncertaintySum()), [[2, 0.25 + 4], [2, 0.25 + 16]], rtol=1e-12)
+    logarithms = [[2 * np.log(5), np.log(4.25) + np.log(8)], [2 * np.log(5), np.log(4.25) + np.log(20)]]
+    np.testing.assert_allclose(rewards(LogUncertainty(epsilon=2.0)), logarithms, rtol=1e-12)
+    # |a - b| / sqrt(2) is the unbiased std of two: of (1, 3) and (2, 4), then of (0.5, 1.5) and (4, 16)
+    np.testing.assert_allclose(rewards(TrajectoryDisagreement()), [np.array([2 + 2, 1 + 12]) / np.sqrt(2)], rtol=1e-12)
     # x1 u + x0', from x1 = 1, then 2 and 4
     task = TaskReward(lambda x, u, x_next: x[1] * u[0] + x_next[0])
-    np.testing.assert_allclose(rewards(task), [1 + (1 + 3) / 2, ((-1 + 0.5) + (-2 + 1.5)) / 2], rtol=1e-12)
+    np.testing.assert_allclose(rewards(task), [[1 + 1, -1 + 0.5], [1 + 3, -2 + 1.5]], rtol=1e-12)
 
 
 def test_disagreement_is_between_members_and_not_between_particles(x64):
-    """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have a variance of 6.25."""
+    """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have an unbiased std of 5 / sqrt(2)."""
     next_states = jnp.asarray([[[1.0]], [[5.0]], [[5.0]], [[11.0]]])  # members 0, 1, 0, 1
     nothing = jnp.zeros((4, 1, 1))
     beliefs = Belief(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
     imagined = Imagined(nothing, jnp.zeros((1, 1)), next_states, beliefs)
-    np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [6.25], rtol=1e-12)
+    np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [[5 / np.sqrt(2)]], rtol=1e-12)
 
 
 def test_information_counts_each_states_own_noise(x64):
@@ -261,20 +260,20 @@ def test_information_counts_each_states_own_noise(x64):
     belief = Belief(jnp.zeros((1, 2, 2)), shape([3.0, 1.0], [3.0, 1.0]), shape([1.0, 1.0], [3.0, 0.5]))
     imagined = Imagined(jnp.zeros((1, 2, 2)), jnp.zeros((2, 1)), jnp.zeros((1, 2, 2)), belief)
     np.testing.assert_allclose(
-        InformationGain().rewards(imagined), [0.5 * (np.log(10) + np.log(2)), 0.5 * (np.log(2) + np.log(5))], rtol=1e-12
+        InformationGain().rewards(imagined), [[0.5 * (np.log(10) + np.log(2)), 0.5 * (np.log(2) + np.log(5))]], rtol=1e-12
     )
 
 
 def test_jensen_renyi_objective_by_hand(x64):
-    """Two members with equal stds s and means d apart, per dimension: log 2 - log(1 + exp(-sum d^2 / 4 s^2)); mean over K."""
+    """Two members with equal stds s and means d apart, per dimension: log 2 - log(1 + exp(-sum d^2 / 4 s^2))."""
     means = np.array([[[[0.0, 1.0], [2.0, 1.0]]], [[[0.0, 0.0], [1.0, 4.0]]]])  # [K = 2, H = 1, E = 2, dx = 2]
     stds = np.broadcast_to([0.5, 2.0], means.shape)
     members = Members(jnp.asarray(means), jnp.asarray(stds))
     zeros = jnp.zeros((2, 1, 2))
     imagined = Imagined(zeros, jnp.zeros((1, 1)), zeros, Belief(zeros, zeros, zeros, members))
     # particle 0: 4 / (4 * 0.25) = 4; particle 1: 1 / (4 * 0.25) + 16 / (4 * 4) = 2
-    expected = np.log(2) - (np.log(1 + np.exp(-4)) + np.log(1 + np.exp(-2))) / 2
-    np.testing.assert_allclose(jax.jit(JensenRenyi().rewards)(imagined), [expected], rtol=1e-12)
+    expected = [[np.log(2) - np.log(1 + np.exp(-4))], [np.log(2) - np.log(1 + np.exp(-2))]]
+    np.testing.assert_allclose(jax.jit(JensenRenyi().rewards)(imagined), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class ByHand:
     def __init__(self, timed: Controller):
         with jax.enable_x64(True):
             self.policy = jax.tree.map(lambda leaf: leaf[0], timed.policy)
-            self.key, self.state = timed._plan_keys[0], self.policy.start()
+            self.key, self.state = timed._plan_keys[0, 0], self.policy.start()
             self.improve = jax.jit(lambda *arguments: self.policy.improve(*arguments, SOLVER.samples))
 
     def step(self, number: int, think: bool = True) -> np.ndarray:

@@ -9,13 +9,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sonde.config import RunConfig
+    from sonde.config import RunConfig, TaskSettings
     from sonde.data import Trajectory
     from sonde.errors import SondeError
     from sonde.evaluate import TrueDynamics, evaluate, normalised_score
     from sonde.explorer import Explorer
     from sonde.methods import METHODS
     from sonde.models import Belief, GaussianProcess, Model, Posterior, ProbabilisticEnsemble
+    from sonde.objectives import GoalTask, Task
     from sonde.policies import Controller
     from sonde.presets import PRESETS, preset
     from sonde.rollout import rollout
@@ -51,6 +52,7 @@ __all__ = [
     "Explorer",
     "FetchConstruction",
     "GaussianProcess",
+    "GoalTask",
     "GymWorld",
     "HostWorld",
     "JaxWorld",
@@ -66,6 +68,8 @@ __all__ = [
     "Solver",
     "SondeError",
     "Swimmer",
+    "Task",
+    "TaskSettings",
     "Trajectory",
     "TrueDynamics",
     "World",
@@ -77,13 +81,14 @@ __all__ = [
 
 # the same as the imports above, which only type checkers read
 _HOMES = {
-    "sonde.config": ("RunConfig",),
+    "sonde.config": ("RunConfig", "TaskSettings"),
     "sonde.data": ("Trajectory",),
     "sonde.errors": ("SondeError",),
     "sonde.evaluate": ("TrueDynamics", "evaluate", "normalised_score"),
     "sonde.explorer": ("Explorer",),
     "sonde.methods": ("METHODS",),
     "sonde.models": ("Belief", "GaussianProcess", "Model", "Posterior", "ProbabilisticEnsemble"),
+    "sonde.objectives": ("GoalTask", "Task"),
     "sonde.policies": ("Controller",),
     "sonde.presets": ("PRESETS", "preset"),
     "sonde.rollout": ("rollout",),

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from sonde.config import RunConfig
 from sonde.errors import SondeError, one_of
-from sonde.tasks import reward_named, with_absolute_path
+from sonde.tasks import task_named, with_absolute_path
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -113,12 +113,12 @@ def resume(args: list[str]) -> None:
 
 @dataclass
 class EvaluateArguments:
-    """Solve a task zero-shot: plan it on the mean of the learned model, act on the true system."""
+    """Solve a task zero-shot: plan it on the learned model, act on the true system."""
 
     folder: tyro.conf.Positional[Path]
     """The run's folder."""
     task: str
-    """The task; `sonde list` shows those of each world. FILE.py:FUNCTION is a reward of your own."""
+    """The task; `sonde list` shows those of each world. FILE.py:NAME is a reward, Task or GoalTask of your own."""
     oracle: bool = False
     """Also plan on the true system, and act at random, to normalise the score between the two."""
     video: Path | None = None
@@ -132,7 +132,7 @@ def evaluate(args: list[str]) -> None:
 
     store = RunStore.open(chosen.folder)
     task = with_absolute_path(chosen.task)
-    reward_named(store.config.world, task)
+    task_named(store.config.world, task)
     if chosen.video is not None:
         from sonde.runs.film import check_film
 

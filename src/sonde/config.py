@@ -8,24 +8,43 @@ import json
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sonde.calibration import check_calibration
-from sonde.errors import SondeError, one_of, positive
+from sonde.errors import SondeError, one_of, positive, whole
+from sonde.fields import added_later, is_written, may_be_missing
 from sonde.measurements import absolute_source
 from sonde.methods import check_solver, method_named
 from sonde.models import MODELS
 from sonde.models.base import Model
 from sonde.models.gp import GaussianProcess
+from sonde.rollout import SIDE_BY_SIDE
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
-from sonde.tasks import is_in_file, reward_named, task_label, with_absolute_path
+from sonde.tasks import check_aim, is_in_file, reward_named, task_label, task_named, with_absolute_path
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
+from sonde.worlds.base import has_simulator
 
 EXPLORE = "explore"
 """What the policy that explores is called, beside those of the tasks."""
 TABLES: dict[type, Mapping[str, type]] = {World: WORLDS, Model: MODELS, Solver: SOLVERS}
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """How one task is evaluated, where that is not as for the others."""
+
+    task: str
+    """Its name in tables and figures."""
+    horizon: int
+    """Steps of each evaluation."""
+    solver: Solver
+    """What plans it."""
+
+    def __post_init__(self):
+        """Refuse what cannot be run."""
+        positive(f"settings of {self.task}", horizon=self.horizon)
 
 
 @dataclass(frozen=True)
@@ -47,7 +66,8 @@ class RunConfig:
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
     evaluation_rollouts: int = 1
-    """Times that the policy for a task is run in an evaluation, from a new start each time; the returns are averaged."""
+    """Times that the policy for a task is run in an evaluation, from a new start and for a new goal, if it has goals, each
+    time; returns and success are averaged."""
     evaluate_every: int = 1
     """Evaluate all tasks after every so many episodes, and after the last one; 0 for never."""
     seeds: int = 1
@@ -74,6 +94,14 @@ class RunConfig:
     """What learns it."""
     solver: Solver = field(default_factory=ICEM)
     """What plans on it."""
+    side_by_side: int = added_later(SIDE_BY_SIDE)
+    """Most copies of the system, over all runs, whose rollouts are run and planned for at the same time; fewer need less
+    memory, and bring the same."""
+    evaluation_imagination: Literal["mean", "members"] = added_later("mean")
+    """What tasks are planned on: the mean of the model, or each member of an ensemble on its own, for the plan that is best on
+    average over them."""
+    task_settings: tuple[TaskSettings, ...] = added_later(())
+    """Tasks that are evaluated for another number of steps, or by another solver, than evaluation_horizon and solver say."""
 
     def __post_init__(self):
         """Refuse what cannot be run."""
@@ -87,6 +115,7 @@ class RunConfig:
             seeds=self.seeds,
             particles=self.particles,
         )
+        whole("config", side_by_side=self.side_by_side)
         if not 0 <= self.first_seed < 2**31:
             raise SondeError(f"config: first_seed must lie in [0, 2^31), got {self.first_seed}")
         if self.evaluate_every < 0:
@@ -95,9 +124,24 @@ class RunConfig:
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         check_calibration("config", self.holdout, self.calibrated)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
-        for name in (*self.tasks, *([] if self.task is None else [self.task])):
-            if not is_in_file(name):  # a person's file is read when a run is made or asked for the task, not by all who look
-                reward_named(self.world, name)
+        # a person's file is read when a run is made or asked for the task, not by all who look
+        for name in self.tasks:
+            if not is_in_file(name):
+                task_named(self.world, name)
+        if self.task is not None and not is_in_file(self.task):
+            reward_named(self.world, self.task)
+        for name in self.task_names if self.evaluate_every else ():
+            if not is_in_file(name):
+                check_aim(task_named(self.world, name), self.settings_for(name).solver, name)
+        one_of("evaluation_imagination", self.evaluation_imagination, ("mean", "members"))
+        if self.evaluation_imagination == "members" and self.model.ensemble_size == 0:
+            raise SondeError(f"config: tasks cannot be planned on members, since {type(self.model).__name__} has none")
+        settled = [settings.task for settings in self.task_settings]
+        if len(set(settled)) != len(settled):
+            raise SondeError(f"config: task_settings must name each task once, got {', '.join(settled)}")
+        known = {*map(task_label, self.tasks), *self.world.tasks}
+        if has_simulator(self.world) and not known.issuperset(settled):
+            raise SondeError(f"config: task_settings name {', '.join(settled)}, and the tasks are {', '.join(sorted(known))}")
         labels = [task_label(name) for name in self.tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")
@@ -126,6 +170,17 @@ class RunConfig:
     def task_names(self) -> tuple[str, ...]:
         """The tasks that are evaluated."""
         return self.tasks or tuple(self.world.tasks)
+
+    @property
+    def evaluation_members(self) -> int:
+        """Members of the model that tasks are planned on one by one; 0 if they are planned on its mean."""
+        return self.model.ensemble_size if self.evaluation_imagination == "members" else 0
+
+    def settings_for(self, task: str) -> TaskSettings:
+        """How a task is evaluated: its own settings, or those of all others."""
+        label = task_label(task)
+        own = (settings for settings in self.task_settings if settings.task == label)
+        return next(own, TaskSettings(label, self.evaluation_horizon, self.solver))
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -166,13 +221,16 @@ def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
 
 
 def to_json(config: RunConfig) -> str:
-    """Readable JSON with every field."""
+    """Readable JSON with every field; see `added_later` for those that may be left out."""
 
     def plain(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [plain(entry) for entry in value]
         if not dataclasses.is_dataclass(value):
             return value
-        entries = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        return entries if isinstance(value, RunConfig) else {"kind": name_in_table(value), **entries}
+        fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        entries = {f.name: plain(content) for f, content in fields if is_written(f, content)}
+        return entries if isinstance(value, RunConfig | TaskSettings) else {"kind": name_in_table(value), **entries}
 
     return json.dumps(plain(config), indent=2) + "\n"
 
@@ -191,7 +249,8 @@ def _build(kind: Any, entries: Any, where: str) -> Any:
         raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
-    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
+    needed = {f.name for f in dataclasses.fields(kind) if not may_be_missing(f)}
+    for problem, found in (("unknown", entries.keys() - names), ("missing", needed - entries.keys())):
         if found:
             raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
     values = {name: _value(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
@@ -207,11 +266,13 @@ def _value(hint: Any, value: Any, where: str) -> Any:
             raise SondeError(f"{where}: expected an object with a 'kind', got {value!r}")
         one_of(f"kind of {where}", str(value["kind"]), TABLES[hint])
         return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
+    if hint is TaskSettings:
+        return _build(TaskSettings, value, where)
     options = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list) or not all(type(entry) is options[0] for entry in value):
+        if not isinstance(value, list):
             raise SondeError(f"{where}: expected a list of {options[0].__name__}, got {value!r}")
-        return tuple(value)
+        return tuple(_value(options[0], entry, where) for entry in value)
     if typing.get_origin(hint) is typing.Literal:
         fits, expected = value in options, " or ".join(map(repr, options))
     elif options:

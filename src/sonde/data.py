@@ -75,8 +75,11 @@ class Trajectory:
                 notes[name] = array if name == "planned_information" else array.astype(bool)
         return notes
 
-    def joined(self, other: "Trajectory") -> "Trajectory":
-        """Both, one after the other, as one experiment of several episodes."""
+    def joined(self, *others: "Trajectory") -> "Trajectory":
+        """With the others behind it, as one experiment of several episodes."""
+        if not others:
+            return self
+        parts = (self, *others)
 
         def ends_of(part: Trajectory, name: str) -> np.ndarray:
             given = getattr(part, name)
@@ -85,12 +88,12 @@ class Trajectory:
                 flags[:, -1] = True  # what follows begins elsewhere
             return flags
 
-        both = lambda get: np.concatenate([get(self), get(other)], axis=1)
-        arrays = {name: both(lambda part, n=name: getattr(part, n)) for name in ("states", "actions", "next_states")}
-        if self.planned_information is not None and other.planned_information is not None:
-            arrays["planned_information"] = both(lambda part: part.planned_information)
-        ends = {name: both(lambda part, n=name: ends_of(part, n)) for name in ("terminated", "over")}
-        return Trajectory(**arrays, **ends, world_seconds=self.world_seconds + other.world_seconds)
+        names = ["states", "actions", "next_states"]
+        if all(part.planned_information is not None for part in parts):
+            names.append("planned_information")
+        arrays = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in names}
+        ends = {name: np.concatenate([ends_of(part, name) for part in parts], axis=1) for name in ("terminated", "over")}
+        return Trajectory(**arrays, **ends, world_seconds=sum(part.world_seconds for part in parts))
 
 
 class Data(eqx.Module):

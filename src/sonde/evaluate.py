@@ -1,5 +1,6 @@
 """Zero-shot evaluation: plan a task that the model was never trained for, act on the true system, count the reward."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import equinox as eqx
@@ -10,16 +11,16 @@ from jaxtyping import Array, Float, Key
 
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
-from sonde.imagination import Mean
+from sonde.imagination import Mean, MemberTrajectories
 from sonde.models.base import Belief, Posterior
-from sonde.objectives import RewardFunction, TaskReward
+from sonde.objectives import GoalTask, Task, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose
-from sonde.rollout import OnStep, rollout
+from sonde.randomness import for_purpose, rollout_keys
+from sonde.rollout import SIDE_BY_SIDE, OnStep, repeated_rollouts
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
-from sonde.tasks import reward_named, task_label
+from sonde.tasks import check_aim, goals_for, task_label, task_named
 from sonde.worlds.base import JaxWorld, World, has_simulator
 
 
@@ -43,29 +44,47 @@ class TrueDynamics(Posterior):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A task per run: the return [S] (the mean, if there were several rollouts), and the policy.
+    """A task per run: return and success [S] (the mean, if there were several rollouts), and the policy.
 
-    Rewards [S, T] and trajectory are those of the first rollout.
+    Rewards [S, T] and trajectory are those of the first rollout. `success` is None where the task does not say what it is.
     """
 
     returns: np.ndarray
     rewards: np.ndarray
     trajectory: Trajectory
     policy: Policy
+    success: np.ndarray | None = None
 
 
 @eqx.filter_jit
-def _rewards(reward: RewardFunction, states: Array, actions: Array, next_states: Array) -> Array:
-    return jax.vmap(jax.vmap(reward))(states, actions, next_states)
+def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_states: Array, *goals: Array) -> Array:
+    """Of all steps [S, T]; `goals` are [S, dg], if there are any."""
+
+    def one_run(states: Array, actions: Array, next_states: Array, *goal: Array) -> Array:
+        return jax.vmap(lambda x, u, x_next: reward(x, u, x_next, *goal))(states, actions, next_states)
+
+    return jax.vmap(one_run)(states, actions, next_states, *goals)
 
 
 def task_policy(
-    world: World, posterior: Posterior | None, reward: RewardFunction, solver: Solver, data: Data, keys: Key[Array, " runs"]
+    world: World,
+    posterior: Posterior | None,
+    task: Task | GoalTask,
+    solver: Solver,
+    data: Data,
+    keys: Key[Array, " runs"],
+    members: int = 0,
 ) -> Policy:
-    """What solves the task on the posterior's mean; without a posterior, random actions."""
+    """What solves the task on the posterior's mean; without a posterior, random actions. A goal is the controller's to tell.
+
+    With `members`, the posterior is an ensemble of so many, and a plan is worth what it brings on average over them.
+    """
     if posterior is None:
         return RandomPolicy(world.action_dim)
-    problem = ControlProblem(posterior, Mean(), TaskReward(reward), world.state_dim, world.action_dim, 1)
+    check_aim(task, solver, "the task")
+    imagination = MemberTrajectories() if members and not isinstance(posterior, TrueDynamics) else Mean()
+    objective = TaskReward(task.reward)
+    problem = ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim, 1, members)
     policy = solve(solver, problem, data, for_purpose(keys, "solve"))
     return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
 
@@ -81,36 +100,57 @@ def evaluate(
     data: Data | None = None,
     rollouts: int = 1,
     on_step: OnStep | None = None,
+    side_by_side: int = SIDE_BY_SIDE,
+    members: int = 0,
 ) -> Evaluation:
-    """The return of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
+    """Return and success of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
+    With `members`, the posterior is an ensemble of so many, and plans are for the average over what each of them imagines.
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
-    policy is run `rollouts` times, from a new start each time, and the returns are averaged.
+    policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
+    `side_by_side` copies of the world run at the same time.
     """
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
-    reward = reward_named(world, task)
+    asked = task_named(world, task)
+    check_aim(asked, solver, task)
     keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:
         if not isinstance(solver, Planner) and posterior is not None:
             raise SondeError(f"evaluate: {type(solver).__name__} imagines from visited states: give it the explorer's data")
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
-    policy = task_policy(world, posterior, reward, solver, data, keys)
-    played = []
-    for number in range(rollouts):
-        again = keys if number == 0 else for_purpose(keys, f"rollout/{number}")
-        controller = Controller(policy, again, world.state_dim)
-        trajectory = rollout(world, controller, horizon, on_step if number == 0 else None, until_over=True)
-        played.append((_counted_rewards(reward, trajectory), trajectory))
-    returns = np.mean([rewards.sum(axis=1) for rewards, _ in played], axis=0)
-    return Evaluation(returns, *played[0], policy)
+    policy = task_policy(world, posterior, asked, solver, data, keys, members)
+    goals = goals_for(asked, rollout_keys(keys, range(rollouts)))
+    controller = Controller(policy, keys, world.state_dim)
+    played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)
+    # each rollout with its goals [S, dg], if there are any
+    told = [(part, () if goals is None else (goals[:, number],)) for number, part in enumerate(played)]
+    rewards = [_counted_rewards(asked.reward, trajectory, *goal) for trajectory, goal in told]
+    returns = np.mean([each.sum(axis=1) for each in rewards], axis=0)
+    success = None
+    if asked.success is not None:
+        success = np.mean([_success(asked.success, trajectory, *goal) for trajectory, goal in told], axis=0)
+    return Evaluation(returns, rewards[0], played[0], policy, success)
 
 
-def _counted_rewards(reward: RewardFunction, trajectory: Trajectory) -> np.ndarray:
+def _success(success: Callable[..., float], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
+    """How far each run has solved the task in its first episode [S]."""
+    found = []
+    for run, states in enumerate(trajectory.next_states):
+        ends = () if trajectory.over is None else np.flatnonzero(trajectory.over[run])
+        value = float(success(states[: ends[0] + 1] if len(ends) else states, *(goal[run] for goal in goals)))
+        if not 0 <= value <= 1:
+            raise SondeError(f"success must be a number from 0 to 1, got {value}")
+        found.append(value)
+    return np.array(found)
+
+
+def _counted_rewards(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
     """The reward of each step [S, T]; none after an episode has ended."""
-    rewards = np.array(_rewards(reward, *map(jnp.asarray, (trajectory.states, trajectory.actions, trajectory.next_states))))
+    arrays = (trajectory.states, trajectory.actions, trajectory.next_states, *goals)
+    rewards = np.array(_rewards(reward, *map(jnp.asarray, arrays)))
     if trajectory.over is not None:
         ended_before = np.cumsum(trajectory.over, axis=1) - trajectory.over
         rewards[ended_before > 0] = 0.0

@@ -20,3 +20,15 @@ def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.map(lambda leaf: leaf[None], result)
 
     return mapped
+
+
+def side_by_side(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`lockstep` of runs that have R rollouts each, for `function(run, *rollout)`.
+
+    Arrays of the first argument lead with the axis S: a run's rollouts share them. Those of the others lead with [S, R].
+    """
+
+    def one_run(run: Any, *rollouts: Any) -> Any:
+        return lockstep(lambda *rollout: function(run, *rollout))(*rollouts)
+
+    return lockstep(one_run)

@@ -1,6 +1,7 @@
 """What a plan is worth.
 
-An objective reads an `Imagined` plan (all particles, all steps) and gives one reward per step; the solver adds them up.
+An objective reads an `Imagined` plan (all particles, all steps) and gives each particle a reward per step. The solver makes one
+number of them: first over the steps of a particle, then the mean over particles.
 """
 
 import abc
@@ -11,12 +12,38 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sonde.models.base import Belief, Members
 
 RewardFunction = Callable[[Array, Array, Array], Array]
 """reward(x, u, x_next) -> scalar, written for one transition in JAX."""
+GoalRewardFunction = Callable[[Array, Array, Array, Array], Array]
+"""reward(x, u, x_next, goal) -> scalar, written for one transition in JAX."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a person may ask for: a reward and, where that means something, what counts as success."""
+
+    reward: RewardFunction
+    success: Callable[[np.ndarray], float] | None = None
+    """success(next_states [T, dx]): how far an episode, from its first step on, has solved the task, from 0 to 1; in numpy."""
+
+
+@dataclass(frozen=True)
+class GoalTask:
+    """A task with a goal [dg], another one in each rollout; it is no part of the state: planners are told, models are not.
+
+    A world must offer the same functions each time it is asked, since compilers know functions by their identity.
+    """
+
+    reward: GoalRewardFunction
+    sample_goal: Callable[[np.random.Generator], np.ndarray]
+    """The goal of a rollout."""
+    success: Callable[[np.ndarray, np.ndarray], float] | None = None
+    """success(next_states [T, dx], goal [dg]), as for `Task`."""
 
 
 class Imagined(eqx.Module):
@@ -26,6 +53,8 @@ class Imagined(eqx.Module):
     actions: Float[Array, "H du"]
     next_states: Float[Array, "K H dx"]
     beliefs: Belief
+    goal: Float[Array, " dg"] | None = None
+    """What the plan is for, where the task has a goal."""
 
 
 def information_gain(belief: Belief) -> Float[Array, "*batch"]:
@@ -42,26 +71,26 @@ class Objective(abc.ABC):
     """Whether it asks how the particles of a plan have drifted apart."""
 
     @abc.abstractmethod
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
-        """The mean over particles."""
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """Each particle's; a single row where particles are compared, so that there is one reward for all."""
 
 
 @dataclass(frozen=True)
 class InformationGain(Objective):
     """The paper's objective; summed along a trajectory it bounds the mutual information from above (Lemma 1)."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Information gained at each step."""
-        return jnp.mean(information_gain(imagined.beliefs), axis=0)
+        return information_gain(imagined.beliefs)
 
 
 @dataclass(frozen=True)
 class UncertaintySum(Objective):
     """The epistemic variances without the logarithm and regardless of the noise: another geometry of the same idea."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of epistemic_j^2, in state units."""
-        return jnp.mean(jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1), axis=0)
+        return jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -71,9 +100,9 @@ class LogUncertainty(Objective):
     epsilon: float = 1e-3
     """The epistemic std, in state units, below which nothing is worth knowing."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of log(epsilon^2 + epistemic_j^2)."""
-        return jnp.mean(jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1), axis=0)
+        return jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -83,17 +112,17 @@ class TrajectoryDisagreement(Objective):
     needs_members: ClassVar[bool] = True
     compares_particles: ClassVar[bool] = True
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
-        """Sum over dimensions of the variance over members of the next state, in state units.
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """Sum over dimensions of the std (unbiased) over members of the next state, in state units.
 
         Particles follow the members in turn; with imagined noise there may be several for each, whose mean counts. A remainder
-        of the noise, its variance over their number, stays: the method is meant for systems without noise.
+        of the noise stays: the method is meant for systems without noise.
         """
         assert imagined.beliefs.members is not None
         particles, horizon, state_dim = imagined.next_states.shape
         members = imagined.beliefs.members.means.shape[-2]
         by_member = jnp.reshape(imagined.next_states, (particles // members, members, horizon, state_dim))
-        return jnp.sum(jnp.var(jnp.mean(by_member, axis=0), axis=0), axis=-1)
+        return jnp.sum(jnp.std(jnp.mean(by_member, axis=0), axis=0, ddof=1), axis=-1)[None]
 
 
 def jensen_renyi(members: Members) -> Float[Array, ""]:
@@ -121,21 +150,23 @@ class JensenRenyi(Objective):
 
     needs_members: ClassVar[bool] = True
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The divergence at each step."""
         members = imagined.beliefs.members
         assert members is not None
-        return jnp.mean(jax.vmap(jax.vmap(jensen_renyi))(members), axis=0)
+        return jax.vmap(jax.vmap(jensen_renyi))(members)
 
 
 @dataclass(frozen=True)
 class TaskReward(Objective):
-    """A task that a person asks for."""
+    """A task that a person asks for; its reward may depend on a goal."""
 
-    reward: RewardFunction
+    reward: Callable[..., Array]
+    """reward(x, u, x_next), or reward(x, u, x_next, goal) where the plan has a goal."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, " H"]:
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The task's reward of each imagined transition."""
-        over_steps = jax.vmap(self.reward)
+        goal = () if imagined.goal is None else (imagined.goal,)
+        over_steps = jax.vmap(lambda x, u, x_next: self.reward(x, u, x_next, *goal))
         over_particles = jax.vmap(over_steps, in_axes=(0, None, 0))
-        return jnp.mean(over_particles(imagined.states, imagined.actions, imagined.next_states), axis=0)
+        return over_particles(imagined.states, imagined.actions, imagined.next_states)

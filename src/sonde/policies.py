@@ -7,10 +7,7 @@ from the last plan where that fails (`sonde.realtime`).
 """
 
 import abc
-import functools
 import time
-from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -20,10 +17,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.errors import SondeError, positive
-from sonde.lockstep import lockstep
+from sonde.lockstep import side_by_side
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
-from sonde.realtime import Punctual, Thought, Timing
+from sonde.realtime import Punctual, Timing
+from sonde.thinking import Thinker, chosen
 
 
 class Policy(eqx.Module):
@@ -36,6 +34,11 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
+
+    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "Policy":
+        """The same policy for this goal; one that does not plan has no use for it."""
+        del goal
+        return self
 
     def for_file(self) -> bytes | None:
         """The content of a file from which `sonde.deploy` makes the same policy; None if it needs more than a file can hold."""
@@ -86,158 +89,35 @@ class RandomPolicy(Policy):
 
 
 @eqx.filter_jit
-def _start(policy: Policy, runs: int):
+def _start(policy: Policy, runs: int, rollouts: int):
+    """The policy's state at the beginning, [S, R, ...]."""
     # a policy without arrays (random) has no axis to map over, hence the explicit size
-    return jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
+    start = jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (runs, rollouts, *leaf.shape[1:])), start)
 
 
 @eqx.filter_jit
-def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array):
-    def one(policy, state, x, key):
-        return policy.act(state, x, jax.random.fold_in(key, step))
+def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: Array | None = None):
+    """Actions and expected information of all copies [S * R, ...], and the policy's next state; keys and goals are [S, R]."""
 
-    return lockstep(one)(policy, state, x, keys)
+    def one(policy, state, x, key, goal):
+        return policy.aimed_at(goal).act(state, x, jax.random.fold_in(key, step))
+
+    actions, state, planned = side_by_side(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
+    return actions.reshape(keys.size, -1), state, planned.reshape(-1)
 
 
 @eqx.filter_jit
 def _begin_anew(policy: Policy, state: Any, which: Array):
-    """The policy's state, from the beginning where `which` [S] is true."""
-    fresh = jax.vmap(lambda p: p.start(), axis_size=which.shape[0])(policy)
-    return _where(which, fresh, state)
-
-
-def _where(which: Array | np.ndarray, new: Any, old: Any) -> Any:
-    """Of two states of S runs, the new one where `which` [S] is true."""
-    choose = lambda new, old: jnp.where(which.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-    return jax.tree.map(choose, new, old)
-
-
-# These run several times per action, against the clock. Plain `jit` calls them in half the time of `filter_jit`: all that is
-# an array in a policy is a leaf, and all else is static.
-
-
-@jax.jit
-def _ready(policy: Interruptible, keys: Array):
-    """The thoughts before the first turn of an episode."""
-    return lockstep(lambda p, _: p.begin(p.start()))(policy, keys)
-
-
-@functools.partial(jax.jit, static_argnames="size")
-def _improve(policy: Interruptible, thoughts: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
-    """One more turn."""
-
-    def one(policy, thoughts, x, key):
-        return policy.improve(thoughts, x, jax.random.fold_in(key, step), turn, last, size)
-
-    return lockstep(one)(policy, thoughts, x, keys)
-
-
-@jax.jit
-def _finish(policy: Interruptible, thoughts: Any):
-    """The plan, and the thoughts before the first turn of the next step."""
-
-    def one(policy, thoughts):
-        plan, state = policy.finish(thoughts)
-        return plan, policy.begin(state)
-
-    return lockstep(one)(policy, thoughts)
-
-
-SHARES = 1.0, 0.5, 0.25
-ENOUGH_TURNS = 3
-"""A policy with a budget takes the largest turns of which so many fit."""
-
-
-class _Pace:
-    """How long something took lately, at worst."""
-
-    def __init__(self):
-        self._recent: deque[float] = deque(maxlen=20)
-
-    def timed(self, work: Callable[[], Any]) -> Any:
-        began = time.perf_counter()
-        result = jax.block_until_ready(work())
-        self._recent.append(time.perf_counter() - began)
-        return result
-
-    @property
-    def slowest(self) -> float:
-        return max(self._recent, default=0.0)
-
-
-class _Thinker:
-    """An interruptible policy against the clock, for S runs in lockstep."""
-
-    initial: Thought
-    """What there is before any thinking, at the beginning of an episode."""
-
-    def __init__(self, policy: Interruptible, keys: Array, state_dim: int, budget: float):
-        self._policy, self._keys = policy, keys
-        # scopes are a thread's own, and thinking has a thread of its own
-        self._device = getattr(jax.config, "jax_default_device", None)
-        thoughts = _ready(policy, keys)
-        self.initial = Thought(np.asarray(_finish(policy, thoughts)[0]), 0, thoughts, 0, 0)
-        # several small turns are better than a large one: a search needs rounds
-        for share in SHARES:
-            self._turns = policy.turns(share)
-            self._warm_up(thoughts, np.zeros((len(keys), state_dim)))
-            if min(ENOUGH_TURNS, len(self._turns)) * self._turn_pace.slowest + self._finish_pace.slowest < budget:
-                break
-
-    def _warm_up(self, thoughts: Any, x: np.ndarray) -> None:
-        """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
-        for number in range(5):
-            if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
-                self._turn_pace, self._finish_pace = _Pace(), _Pace()
-            for size in dict.fromkeys(self._turns):
-                thoughts = self._improve(thoughts, x, 0, 0, False, size)
-            _, thoughts = self._finish(thoughts)
-
-    def think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
-        """What `Punctual` asks for, under the settings of the thread that made this."""
-        with jax.default_device(self._device):
-            return self._think(thought, x, step, deadline)
-
-    @double_precision
-    def _think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
-        """Think until a turn as slow as the slowest of late would not fit, but one turn at least."""
-        thoughts, done, last = self._caught_up(thought, step), 0, False
-        while not last:
-            left = deadline - time.perf_counter() - self._finish_pace.slowest
-            if done > 0 and left < self._turn_pace.slowest:
-                break
-            last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
-            thoughts = self._improve(thoughts, x, step, done, last, self._turns[done])
-            done += 1
-        plan, thoughts = self._finish(thoughts)
-        return Thought(np.asarray(plan), step, thoughts, step + 1, done)
-
-    def begin_anew(self, thought: Thought, which: np.ndarray, step: int) -> Thought:
-        """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
-        passed = np.arange(thought.plan.shape[1]) + step - thought.first
-        plan = thought.plan[:, np.minimum(passed, thought.plan.shape[1] - 1)]
-        plan = np.where(which[:, None, None], self.initial.plan, plan)
-        return Thought(plan, step, _where(which, self.initial.state, self._caught_up(thought, step)), step, 0)
-
-    def _caught_up(self, thought: Thought, step: int) -> Any:
-        """The thoughts, ready for `step`: what was planned moves on by one for each step that passed without a thought."""
-        thoughts = thought.state
-        for _ in range(step - thought.ready):
-            _, thoughts = self._finish(thoughts)
-        return thoughts
-
-    def _improve(self, thoughts: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
-        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, turn, last, size=size)
-        return self._turn_pace.timed(work)
-
-    def _finish(self, thoughts: Any) -> Any:
-        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts))
+    """The policy's state, from the beginning where `which` [S, R] is true."""
+    return chosen(which, _start(policy, *which.shape), state)
 
 
 class Controller:
     """A policy for S runs in lockstep: call it with states, get actions, both numpy arrays.
 
-    With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du].
+    With a single run, states of shape [dx] give actions of shape [du]; otherwise [S, dx] gives [S, du]. Where a run has R
+    rollouts side by side, there are S * R states, those of a run next to each other.
     """
 
     timing: Timing
@@ -246,21 +126,34 @@ class Controller:
     """Turns of thinking that the last call had time for; 0 if it was late, does not think in turns or has no budget."""
 
     @double_precision
-    def __init__(self, policy: Policy, keys: Key[Array, " runs"], state_dim: int, budget: float | None = None):
-        """`policy` carries a leading axis S on its arrays; `keys` name the randomness of the episode.
+    def __init__(
+        self,
+        policy: Policy,
+        keys: Key[Array, "runs *rollouts"],
+        state_dim: int,
+        budget: float | None = None,
+        goals: Float[Array, "runs *rollouts dg"] | None = None,
+    ):
+        """`policy` carries a leading axis S on its arrays; `keys`, [S] or [S, R], name the randomness of the episode.
 
         `budget` is the time for each call in seconds. With one, all is compiled here, so that the first call is not late.
+        `goals`, [S, dg] or [S, R, dg], are what the policy is for, where its task has a goal.
         """
         self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
-        self._plan_keys = for_purpose(keys, "plan")
-        self._thinker: _Thinker | None = None
+        self._plan_keys = for_purpose(keys, "plan").reshape(self.runs, -1)
+        self.goals = None if goals is None else goals.reshape(*self._plan_keys.shape, -1)
+        self._thinker: Thinker | None = None
         if budget is not None:
             positive("policy", budget=budget)
+            if self.copies > self.runs:
+                raise SondeError("policy: rollouts side by side wait for their planner; give it no budget")
             if isinstance(policy, Interruptible):
-                self._thinker = _Thinker(policy, self._plan_keys, state_dim, budget)
+                aimed = policy if self.goals is None else policy.aimed_at(self.goals[:, 0])
+                assert isinstance(aimed, Interruptible)
+                self._thinker = Thinker(aimed, self._plan_keys[:, 0], state_dim, budget)
                 self._punctual = Punctual(self._thinker.think, self._thinker.initial)
             else:
-                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs)
+                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs, 1)
                 jax.block_until_ready(_act(policy, state, x, self._plan_keys, jnp.asarray(0)))
         self.reset()
 
@@ -268,6 +161,11 @@ class Controller:
     def runs(self) -> int:
         """How many runs are in lockstep."""
         return self.keys.shape[0]
+
+    @property
+    def copies(self) -> int:
+        """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
+        return self.keys.size
 
     @property
     def late(self) -> int:
@@ -283,34 +181,34 @@ class Controller:
 
     @double_precision
     def begin_anew(self, which: np.ndarray) -> None:
-        """The system began a new episode in the runs where `which` [S] is true."""
+        """The system began a new episode in the copies where `which` [S], or [S * R], is true."""
         if self._thinker is not None:
             self._punctual.restart(self._thinker.begin_anew(self._punctual.settle(), which, self._step))
         elif self._state is not None:
-            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which))
+            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which).reshape(self._plan_keys.shape))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The actions, in [-1, 1]."""
         x = np.asarray(x, dtype=np.float64)
-        single = self.runs == 1 and x.shape == (self.state_dim,)
+        single = self.copies == 1 and x.shape == (self.state_dim,)
         actions, _ = self.act(x[None] if single else x)
         return actions[0] if single else actions
 
     def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The actions [S, du], and the information per step [S] that the policy expects.
+        """The actions [S, du], or [S * R, du], and the information per step that the policy expects for each.
 
         That is NaN if it does not plan, and with a budget, which has no time for it.
         """
         began = time.perf_counter()
-        if states.shape != (self.runs, self.state_dim):
-            raise SondeError(f"policy: states must have shape [{self.runs}, {self.state_dim}], got {list(states.shape)}")
+        if states.shape != (self.copies, self.state_dim):
+            raise SondeError(f"policy: states must have shape [{self.copies}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
         if self._thinker is None or self.budget is None:
             (actions, planned), new = self._act_at_leisure(states), True
         else:
             actions, new = self._punctual(states, self._step, began + self.budget)
-            planned, self.iterations = np.full(self.runs, np.nan), self._punctual.thought.turns if new else 0
+            planned, self.iterations = np.full(self.copies, np.nan), self._punctual.thought.turns if new else 0
         self._step += 1
         if not np.isfinite(actions).all():
             raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")
@@ -321,7 +219,7 @@ class Controller:
     @double_precision
     def _act_at_leisure(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if self._step == 0:
-            self._state = _start(self.policy, self.runs)
-        arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step)
+            self._state = _start(self.policy, *self._plan_keys.shape)
+        arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step), self.goals
         actions, self._state, planned = _act(self.policy, self._state, *arguments)
         return np.asarray(actions), np.asarray(planned)

@@ -97,8 +97,9 @@ class LiveProgress:
             mean("max_epistemic_common", 4),
             mean("model_rmse", 4),
         ]
-        if self.config.evaluate_every:
-            cells += [mean(f"return/{task_label(task)}", None) for task in self.config.task_names]
+        for task in self.config.task_names if self.config.evaluate_every else ():
+            reached, solved = mean(f"return/{task_label(task)}", None), mean(f"success/{task_label(task)}", 2)
+            cells.append(reached if solved == "-" else f"{reached} (success {solved})")
         cells += [mean(f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         return cells

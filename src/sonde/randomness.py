@@ -4,10 +4,11 @@ A run that is interrupted and resumed therefore draws exactly the numbers that i
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 
@@ -23,3 +24,14 @@ def for_purpose(key: Key[Array, "*runs"], purpose: str) -> Key[Array, "*runs"]:
 def episode_keys(seeds: Sequence[int], episode: int) -> Key[Array, "runs"]:
     """One key per run, for everything random that happens in `episode`."""
     return jnp.stack([jax.random.fold_in(jax.random.key(seed), episode) for seed in seeds])
+
+
+def rollout_keys(keys: Key[Array, "runs"], numbers: Iterable[int]) -> Key[Array, "runs rollouts"]:
+    """For each run, a key for each of the rollouts of these numbers; the first, number 0, has the run's own."""
+    return jnp.stack([for_purpose(keys, f"rollout/{number}") if number else keys for number in numbers], axis=1)
+
+
+def seeds_of(keys: Key[Array, "*any"]) -> np.ndarray:
+    """A number for each key: the seed of a generator outside of JAX."""
+    numbers = jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(keys.reshape(-1))
+    return np.asarray(numbers).reshape(keys.shape)

@@ -35,7 +35,7 @@ def evaluations(
 def evaluation_report(
     config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console, video: Path | None = None
 ) -> None:
-    """Print the return of each seed, and where it stands between random actions and the oracle; film the first if asked to."""
+    """Print return and success of each seed, and how it compares with random actions and the oracle; film it if asked to."""
     film = None
     if video is not None:
         from sonde.runs.film import Film
@@ -48,11 +48,14 @@ def evaluation_report(
     columns = dict(returns)
     if oracle:
         columns["score"] = normalised_score(returns["learned"], returns["random"], returns["oracle"])
-    title = f"{label} after {explorer.transitions} transitions, at most {config.evaluation_horizon} steps"
+    for name, evaluation in played.items():
+        if evaluation.success is not None:
+            columns[f"{name} success"] = evaluation.success
+    title = f"{label} after {explorer.transitions} transitions, at most {config.settings_for(task).horizon} steps"
     table = Table("seed", *columns, title=title)
 
     def cells(name: str, value: float) -> str:
-        return f"{value:.3f}" if name == "score" else f"{value:.1f}"
+        return f"{value:.3f}" if name == "score" or name.endswith("success") else f"{value:.1f}"
 
     for i, seed in enumerate(explorer.seeds):
         table.add_row(str(seed), *(cells(name, values[i]) for name, values in columns.items()))

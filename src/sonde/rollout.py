@@ -1,7 +1,8 @@
-"""Run a policy on the true system for one episode.
+"""Run a policy on the true system.
 
-A world written in JAX steps inside one compiled call. A host world is stepped from here, all runs in lockstep; where it ends
-an episode early it is restarted, and the experiment goes on until all its steps are taken.
+A world written in JAX steps inside one compiled call. A host world is stepped from here, all copies in lockstep; where it ends
+an episode early it is restarted, and the experiment goes on until all its steps are taken. Each of S runs may have R rollouts
+side by side: S * R copies of the world, planned for in one compiled call, where a run's rollouts share what it has learned.
 """
 
 import time
@@ -12,22 +13,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, Float, Key
 
 from sonde.data import Trajectory
 from sonde.errors import SondeError
-from sonde.lockstep import lockstep
+from sonde.lockstep import side_by_side
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose
+from sonde.randomness import for_purpose, rollout_keys, seeds_of
 from sonde.worlds.base import HostWorld, JaxWorld, Simulators, World
 
 OnStep = Callable[[int, Simulators], None]
 """Called after each step of a host world with the number of steps taken."""
+SIDE_BY_SIDE = 100
+"""Most copies of a world that are planned for at the same time, unless there are more runs: memory is not endless."""
 
 
 class Steps(NamedTuple):
-    """Every step of an episode: leading axes [S, T]."""
+    """Every step of an episode, as a `Trajectory` begins: leading axes [S, R, T]."""
 
     states: Array
     actions: Array
@@ -36,10 +39,17 @@ class Steps(NamedTuple):
 
 
 @eqx.filter_jit
-def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, " runs"]) -> Steps:
-    """Plan, act and step `horizon` times, for all runs at once, as one compiled call."""
+def episode(
+    world: JaxWorld,
+    policy: Policy,
+    horizon: int,
+    keys: Key[Array, "runs rollouts"],
+    goals: Float[Array, "runs rollouts dg"] | None = None,
+) -> Steps:
+    """Plan, act and step `horizon` times, for all rollouts of all runs at once, as one compiled call."""
 
-    def one_run(policy: Policy, key):
+    def one_rollout(policy: Policy, key, goal):
+        policy = policy.aimed_at(goal)
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
@@ -51,7 +61,7 @@ def episode(world: JaxWorld, policy: Policy, horizon: int, keys: Key[Array, " ru
         start = (world.reset(for_purpose(key, "reset")), policy.start())
         return jax.lax.scan(step, start, jnp.arange(horizon))[1]
 
-    return lockstep(one_run)(policy, keys)
+    return side_by_side(one_rollout)(policy, keys, goals)
 
 
 @double_precision
@@ -62,14 +72,48 @@ def rollout(
 
     With `until_over` it is shorter if a host world has ended the first episode of every run.
     """
+    first, *others = _side_by_side(world, policy, horizon, on_step, until_over)
+    return first.joined(*others)
+
+
+@double_precision
+def repeated_rollouts(
+    world: World,
+    policy: Controller,
+    horizon: int,
+    count: int,
+    most: int = SIDE_BY_SIDE,
+    on_step: OnStep | None = None,
+    until_over: bool = False,
+    goals: Float[np.ndarray, "runs count dg"] | None = None,
+) -> list[Trajectory]:
+    """`count` rollouts of `horizon` steps per run, each from a start and with chance of its own: a trajectory [S, T, ...] each.
+
+    As many run side by side as `most` copies of the world allow, though at least one per run; what they bring does not depend
+    on that. `on_step` sees those among which the first is. `goals` are what each is for, where the task has a goal.
+    """
+    at_once = max(1, most // policy.runs)
+    at_once = -(-count // -(-count // at_once))  # evenly, since every number of copies is compiled for
+    found: list[Trajectory] = []
+    for start in range(0, count, at_once):
+        numbers = range(start, min(start + at_once, count))
+        aims = None if goals is None else jnp.asarray(goals[:, start : numbers.stop])
+        some = Controller(policy.policy, rollout_keys(policy.keys, numbers), policy.state_dim, goals=aims)
+        found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_over)
+    return found
+
+
+def _side_by_side(world: World, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> list[Trajectory]:
+    """The rollouts that a policy has for each run."""
     if isinstance(world, HostWorld):
-        return _host_rollout(world, policy, horizon, on_step, until_over)
+        return _host_rollouts(world, policy, horizon, on_step, until_over)
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} waits for its planner: ask for the policy without a budget")
-    steps = episode(world, policy.policy, horizon, policy.keys)
-    return Trajectory(*(np.asarray(array) for array in steps[:3]), planned_information=np.asarray(steps.planned_information))
+    steps = episode(world, policy.policy, horizon, policy.keys.reshape(policy.runs, -1), policy.goals)
+    by_rollout = [np.moveaxis(np.asarray(array), 1, 0) for array in steps]
+    return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 
 
 _OPEN: dict[tuple[HostWorld, int], Simulators] = {}
@@ -85,17 +129,21 @@ def simulators(world: HostWorld, runs: int) -> Simulators:
     return _OPEN[key]
 
 
-def _host_rollout(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> Trajectory:
+def _host_rollouts(
+    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool
+) -> list[Trajectory]:
     try:
         return _step_through(world, policy, horizon, on_step, until_over)
     except BaseException:  # copies that failed in the middle of something are not used again
-        if (copies := _OPEN.pop((world, policy.runs), None)) is not None:
+        if (copies := _OPEN.pop((world, policy.copies), None)) is not None:
             copies.close()
         raise
 
 
-def _step_through(world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> Trajectory:
-    copies, world_seconds = simulators(world, policy.runs), 0.0
+def _step_through(
+    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool
+) -> list[Trajectory]:
+    copies, world_seconds = simulators(world, policy.copies), 0.0
 
     def timed(work):
         nonlocal world_seconds
@@ -104,9 +152,9 @@ def _step_through(world: HostWorld, policy: Controller, horizon: int, on_step: O
         world_seconds += time.perf_counter() - began
         return result
 
-    seeds = np.asarray(jax.vmap(lambda key: jax.random.bits(key, (), jnp.uint32))(for_purpose(policy.keys, "reset")))
+    seeds = seeds_of(for_purpose(policy.keys, "reset")).ravel()
     rows: list[tuple[np.ndarray, ...]] = []
-    ended = np.zeros(policy.runs, bool)
+    ended = np.zeros(policy.copies, bool)
     policy.reset()
     x = timed(lambda: copies.reset([int(seed) for seed in seeds]))
     for t in range(horizon):
@@ -124,5 +172,6 @@ def _step_through(world: HostWorld, policy: Controller, horizon: int, on_step: O
         if after.over.any() and t + 1 < horizon:
             x = timed(lambda over=after.over: copies.restart(over))
             policy.begin_anew(after.over)
-    states, actions, next_states, planned, terminated, over = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
-    return Trajectory(states, actions, next_states, planned, terminated, over, world_seconds)
+    columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
+    by_rollout = [np.moveaxis(array.reshape(policy.runs, -1, *array.shape[1:]), 1, 0) for array in columns]
+    return [Trajectory(*arrays, world_seconds / len(by_rollout[0])) for arrays in zip(*by_rollout, strict=True)]

@@ -50,8 +50,8 @@ def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterio
 def planning(problem: ControlProblem, solver: Planner, runs: int) -> Work:
     """One action of every run, planned from rest."""
     policy = PlanningPolicy(problem, solver)
-    state, x = _start(policy, runs), jnp.zeros((runs, problem.state_dim))
-    return compiled(_act, policy, state, x, keys_of(runs), jnp.asarray(0))
+    state, x = _start(policy, runs, 1), jnp.zeros((runs, problem.state_dim))
+    return compiled(_act, policy, state, x, keys_of(runs)[:, None], jnp.asarray(0))
 
 
 def optimising(solver: Solver, problem: ControlProblem, data: Data) -> Work:
@@ -62,4 +62,4 @@ def optimising(solver: Solver, problem: ControlProblem, data: Data) -> Work:
 def exploring(world: JaxWorld, asked: Explorer, horizon: int) -> Work:
     """A whole episode (plan, act, step) as one compiled call."""
     controller = asked.ask()
-    return compiled(episode, world, controller.policy, horizon, controller.keys)
+    return compiled(episode, world, controller.policy, horizon, controller.keys[:, None])

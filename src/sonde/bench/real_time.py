@@ -24,7 +24,7 @@ from sonde.realtime import seconds_per_action
 from sonde.rollout import rollout
 from sonde.runs.run import build_explorer
 from sonde.solvers import ICEM
-from sonde.tasks import reward_named
+from sonde.tasks import reward_named, task_named
 from sonde.worlds.base import JaxWorld
 
 RATE, TASK, SEEDS = 50.0, "swing-up", 5
@@ -75,7 +75,7 @@ def _controller(config: RunConfig, explorer: Explorer, seed: int, budget: float 
     """For one of the runs, as if it had been alone."""
     posterior, data = jax.tree.map(lambda leaf: leaf[seed : seed + 1], (explorer.posterior, explorer.data))
     keys = for_purpose(explorer.keys()[seed : seed + 1], f"evaluate/{TASK}")
-    policy = task_policy(config.world, posterior, reward_named(config.world, TASK), config.solver, data, keys)
+    policy = task_policy(config.world, posterior, task_named(config.world, TASK), config.solver, data, keys)
     return Controller(policy, keys, config.world.state_dim, budget)
 
 

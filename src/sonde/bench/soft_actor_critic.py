@@ -15,6 +15,7 @@ from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.objectives import InformationGain, TaskReward
 from sonde.presets import preset
 from sonde.solvers import SAC, ControlProblem
+from sonde.tasks import reward_named
 
 
 def optimisation(plan: Plan) -> Iterator[Row]:
@@ -35,7 +36,7 @@ def optimisation(plan: Plan) -> Iterator[Row]:
             posterior = engine.conditioning(model, engine.initial_params(model, *dims, runs), data)()
             explore = name == "explore"
             imagination = Optimistic(config.beta) if explore else Mean()
-            objective = InformationGain() if explore else TaskReward(next(iter(world.tasks.values())))
+            objective = InformationGain() if explore else TaskReward(reward_named(world, next(iter(world.tasks))))
             problem = ControlProblem(posterior, imagination, objective, *dims, 1, model.members)
             timing = measure(engine.optimising(solver, problem, data), plan.repeats)
             yield Row(

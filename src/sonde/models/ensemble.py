@@ -17,10 +17,11 @@ from jaxtyping import Array, Float, Float32, Int, Key
 
 from sonde.data import Data
 from sonde.errors import SondeError, one_of, positive, whole
+from sonde.fields import added_later
 from sonde.models.base import Belief, Members, Model, Posterior
 from sonde.models.fused import FusedNetworks, fits, kernel_runs_here
 from sonde.models.network import Network, over_members
-from sonde.models.normaliser import Normaliser
+from sonde.models.normaliser import SMALLEST_SPREAD, Normaliser
 
 SMALLEST_NOISE = 1e-6  # information is divided by the noise, in single precision
 
@@ -31,6 +32,8 @@ class EnsembleParams(eqx.Module):
     networks: Network
     inputs: Normaliser
     targets: Normaliser
+    moments: Any = None
+    """The state of the members' optimisers [E, ...], where fits go on from it."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,9 @@ class ProbabilisticEnsemble(Model):
     noise_ceiling: float = 1.0
     """Largest noise std that can be learned, in the same units."""
     learning_rate: float = 5e-4
-    """AdamW's learning rate."""
+    """Adam's learning rate."""
     weight_decay: float = 1e-4
-    """AdamW's weight decay."""
+    """How strongly weights are drawn to zero; see optimiser."""
     batch: int = 64
     """Transitions per gradient step."""
     epochs: int = 50
@@ -69,12 +72,24 @@ class ProbabilisticEnsemble(Model):
     (`sonde.models.fused`). single: as the device multiplies single-precision numbers. On CPUs there is no difference."""
     bootstrap: bool = False
     """Give each member a resample (with repetition) of the data instead of all of them."""
+    optimiser: Literal["adamw", "adam"] = added_later("adamw")
+    """adamw: the weight decay shrinks the weights themselves. adam: it is an L2 penalty, and Adam scales its gradient too."""
+    optimiser_epsilon: float = added_later(1e-8)
+    """What Adam adds to the root of its second moment: gradients below this move the weights less."""
+    moments: Literal["reset", "kept"] = added_later("reset")
+    """Whether a fit starts with new optimisers or goes on with those of the last one."""
+    initial_scale: float = added_later(1.0)
+    """Spread of the initial weights, in units of 1 / sqrt(inputs of the layer)."""
+    smallest_spread: float = added_later(SMALLEST_SPREAD)
+    """Inputs and targets whose std over the data is no larger than this are not normalised: they count as constant."""
 
     def __post_init__(self):
         """Refuse settings that cannot work."""
         one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
         one_of("setting of the model's weights", self.weights, ("kept", "reset"))
         one_of("setting of the model's products", self.products, ("half", "single"))
+        one_of("setting of the model's optimiser", self.optimiser, ("adamw", "adam"))
+        one_of("setting of the model's moments", self.moments, ("reset", "kept"))
         whole(
             "model",
             members=self.members,
@@ -84,7 +99,15 @@ class ProbabilisticEnsemble(Model):
             epochs=self.epochs,
             max_steps=self.max_steps,
         )
-        positive("model", learning_rate=self.learning_rate)
+        positive(
+            "model",
+            learning_rate=self.learning_rate,
+            optimiser_epsilon=self.optimiser_epsilon,
+            initial_scale=self.initial_scale,
+            smallest_spread=self.smallest_spread,
+        )
+        if self.moments == "kept" and self.weights == "reset":
+            raise SondeError("model: moments of the last fit mean nothing to new weights; keep both, or reset the moments")
         for name in ("noise_std", "noise_floor"):
             if not SMALLEST_NOISE <= getattr(self, name) < float("inf"):
                 raise SondeError(f"model: {name} must be {SMALLEST_NOISE} or above, got {getattr(self, name)}")
@@ -103,12 +126,15 @@ class ProbabilisticEnsemble(Model):
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> EnsembleParams:
         """Random weights; inputs and targets as they come."""
         inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
-        return EnsembleParams(self._new_networks(state_dim, action_dim, key), inputs, targets)
+        networks = self._new_networks(state_dim, action_dim, key)
+        moments = jax.vmap(self._new_moments)(networks) if self.moments == "kept" else None
+        return EnsembleParams(networks, inputs, targets, moments)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
         """All members at once, each in its own order of the data."""
         mask = data.mask()
-        inputs, targets = Normaliser.of_inputs(data), Normaliser.of(data.targets(), mask)
+        inputs = Normaliser.of_inputs(data, self.smallest_spread)
+        targets = Normaliser.of(data.targets(), mask, self.smallest_spread)
         z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
         init_key, order_key = jax.random.split(key)
         networks = params.networks
@@ -121,9 +147,9 @@ class ProbabilisticEnsemble(Model):
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch)
         total = jnp.minimum(self.epochs * batches, self.max_steps)
-        optimiser = optax.adamw(self.learning_rate, weight_decay=self.weight_decay)
+        optimiser = self._optimiser()
 
-        def train(network: Network, key: Key[Array, ""]) -> Network:
+        def train(network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
             bootstrap_key, order_key = jax.random.split(key)
             own = rows
             if self.bootstrap:
@@ -142,17 +168,28 @@ class ProbabilisticEnsemble(Model):
 
                 return jax.lax.fori_loop(0, jnp.minimum(batches, total - number * batches), step, carry)
 
-            # optax types its trees as nested containers of arrays, which an equinox module is without saying so
-            start: Any = network
-            return jax.lax.fori_loop(0, -(-total // batches), epoch, (network, optimiser.init(start)))[0]
+            start = self._new_moments(network) if moments is None else moments
+            return jax.lax.fori_loop(0, -(-total // batches), epoch, (network, start))
 
-        networks = over_members(train, networks, jax.random.split(order_key, self.members))
-        return EnsembleParams(networks, inputs, targets)
+        networks, moments = over_members(train, networks, params.moments, jax.random.split(order_key, self.members))
+        return EnsembleParams(networks, inputs, targets, moments if self.moments == "kept" else None)
+
+    def _optimiser(self) -> optax.GradientTransformation:
+        if self.optimiser == "adamw":
+            return optax.adamw(self.learning_rate, eps=self.optimiser_epsilon, weight_decay=self.weight_decay)
+        penalty = optax.add_decayed_weights(self.weight_decay)
+        return optax.chain(penalty, optax.adam(self.learning_rate, eps=self.optimiser_epsilon))
+
+    def _new_moments(self, network: Network) -> Any:
+        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        weights: Any = network
+        return self._optimiser().init(weights)
 
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
         """The networks as they are: all they know of the data is in their weights."""
         del data
         fast = self.products == "half" and fits(params.networks) and kernel_runs_here()
+        params = EnsembleParams(params.networks, params.inputs, params.targets)  # what a fit goes on from is no belief
         return EnsemblePosterior(params, FusedNetworks.of(params.networks) if fast else None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
@@ -169,13 +206,13 @@ class ProbabilisticEnsemble(Model):
     def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
         outputs = state_dim if self.noise == "fixed" else 2 * state_dim
         sizes = (state_dim + action_dim, *[self.width] * self.layers, outputs)
-        return jax.vmap(lambda k: Network.init(sizes, k))(jax.random.split(key, self.members))
+        return jax.vmap(lambda k: Network.init(sizes, k, self.initial_scale))(jax.random.split(key, self.members))
 
     def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
         """Negative log-likelihood of one member, up to a constant."""
         mean, log_std = self.heads(network(z))
-        if self.noise == "fixed":  # the same up to a factor, to which Adam is blind
-            return jnp.mean(0.5 * (y - mean) ** 2)
+        if self.noise == "fixed":  # the mean squared error: the same up to a factor, on which a penalty of the weights depends
+            return jnp.mean((y - mean) ** 2)
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
 
 

@@ -51,11 +51,14 @@ class Network(eqx.Module):
     biases: tuple[Float32[Array, "..."], ...]
 
     @classmethod
-    def init(cls, sizes: tuple[int, ...], key: Key[Array, ""]) -> "Network":
-        """Truncated normal weights that keep the spread of a unit input, biases zero; `sizes` lists inputs, hidden, outputs."""
+    def init(cls, sizes: tuple[int, ...], key: Key[Array, ""], scale: float = 1.0) -> "Network":
+        """Truncated normal weights, biases zero; `sizes` lists inputs, hidden, outputs.
+
+        Before the activation a layer makes of a unit input one of spread `scale`.
+        """
         keys = jax.random.split(key, len(sizes) - 1)
         # a normal cut at two stds has std 0.8796
-        draw = lambda k, n, m: jax.random.truncated_normal(k, -2, 2, (n, m), jnp.float32) / (0.8796 * n**0.5)
+        draw = lambda k, n, m: scale * jax.random.truncated_normal(k, -2, 2, (n, m), jnp.float32) / (0.8796 * n**0.5)
         weights = tuple(draw(k, n, m) for k, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True))
         return cls(weights, tuple(jnp.zeros(m, jnp.float32) for m in sizes[1:]))
 

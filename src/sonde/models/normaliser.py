@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float
 
 from sonde.data import Data
 
+SMALLEST_SPREAD = 1e-8
 SMALLEST_ACTION_SPREAD = 0.1
 
 
@@ -21,22 +22,22 @@ class Normaliser(eqx.Module):
         return cls(jnp.zeros(dim), jnp.ones(dim))
 
     @classmethod
-    def of_inputs(cls, data: Data) -> "Normaliser":
+    def of_inputs(cls, data: Data, smallest: float = SMALLEST_SPREAD) -> "Normaliser":
         """For a model's inputs (x, u).
 
         Actions are known to fill [-1, 1]: where a policy hardly varies them, their tiny spread must not make others look far.
         """
-        inputs = cls.of(data.inputs(), data.mask())
+        inputs = cls.of(data.inputs(), data.mask(), smallest)
         floor = jnp.where(jnp.arange(inputs.scale.shape[0]) < data.states.shape[-1], 0.0, SMALLEST_ACTION_SPREAD)
         return cls(inputs.shift, jnp.maximum(inputs.scale, floor))
 
     @classmethod
-    def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"]) -> "Normaliser":
-        """From the rows that count; the identity where there are none, and for columns that do not vary."""
+    def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"], smallest: float = SMALLEST_SPREAD) -> "Normaliser":
+        """From the rows that count; a scale of 1 where there are none, and for columns that vary by `smallest` or less."""
         count = jnp.maximum(jnp.sum(mask), 1)
         shift = jnp.sum(rows, axis=0, where=mask[:, None]) / count
         spread = jnp.sqrt(jnp.sum((rows - shift) ** 2, axis=0, where=mask[:, None]) / count)
-        return cls(shift, jnp.where(spread > 1e-8, spread, 1.0))
+        return cls(shift, jnp.where(spread > smallest, spread, 1.0))
 
     def __call__(self, rows: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         """The normalised rows."""

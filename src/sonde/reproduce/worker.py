@@ -16,13 +16,13 @@ import jax.numpy as jnp
 from sonde.config import RunConfig
 from sonde.data import Data
 from sonde.errors import SondeError
-from sonde.evaluate import TrueDynamics, evaluate
+from sonde.evaluate import TrueDynamics
 from sonde.machine import this_machine
 from sonde.precision import double_precision
 from sonde.randomness import episode_keys
 from sonde.reproduce.grid import MACHINES, REFERENCE_FILE, REFERENCES
 from sonde.reproduce.results import Results, Row
-from sonde.runs.run import run
+from sonde.runs.run import evaluate_as_configured, run
 from sonde.runs.store import RunStore
 from sonde.worlds.base import JaxWorld
 
@@ -46,21 +46,14 @@ def reference_rows(setting: str, config: RunConfig) -> list[Row]:
     rows = []
     planners = {"random-actions": None, **({"oracle": TrueDynamics(world)} if isinstance(world, JaxWorld) else {})}
     for name, posterior in planners.items():
-        returns = {}
+        found = {}
         for task in config.task_names:
-            played = evaluate(
-                world,
-                posterior,
-                task,
-                config.solver,
-                config.evaluation_horizon,
-                keys,
-                None if posterior is None else _visited(config),
-                config.evaluation_rollouts,
-            )
-            returns[f"return/{task}"] = played.returns
+            played = evaluate_as_configured(config, task, posterior, keys, None if posterior is None else _visited(config))
+            found[f"return/{task}"] = played.returns
+            if played.success is not None:
+                found[f"success/{task}"] = played.success
         rows += [
-            {"setting": setting, "method": name, "seed": seed, "episode": 0, **{k: float(v[i]) for k, v in returns.items()}}
+            {"setting": setting, "method": name, "seed": seed, "episode": 0, **{k: float(v[i]) for k, v in found.items()}}
             for i, seed in enumerate(config.seed_list)
         ]
     return rows

@@ -15,19 +15,23 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
 from sonde.config import EXPLORE, RunConfig, differences, with_absolute_paths
 from sonde.data import Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import task_policy
 from sonde.explorer import Explorer
-from sonde.objectives import RewardFunction
+from sonde.objectives import GoalTask, RewardFunction, Task
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose
 from sonde.realtime import seconds_per_action
 from sonde.runs.run import Phases, learn, restore_explorer
 from sonde.runs.store import RunStore
-from sonde.tasks import check_reward, reward_named, task_label
+from sonde.tasks import checked_task, sample_goal, task_label, task_named
 from sonde.worlds.base import has_simulator
 
 
@@ -133,27 +137,49 @@ class Experiment:
         return rows
 
     @double_precision
-    def solve(self, task: str | RewardFunction, budget: float | None = None, rate: float | int | None = None) -> Controller:
+    def solve(
+        self,
+        task: str | RewardFunction | Task | GoalTask,
+        budget: float | None = None,
+        rate: float | int | None = None,
+        goal: np.ndarray | None = None,
+    ) -> Controller:
         """A policy for a task, with what has been learned so far: reward(x, u, x_next), or its name as FILE.py:NAME.
 
         `budget` and `rate` are those of `ask`. A policy that needs no planner (solver sac) is saved in the folder too, for
-        `sonde.deploy`.
+        `sonde.deploy`. A `GoalTask` is solved for the `goal` [dg] that is given.
         """
         store, explorer = self._parts()
         budget = seconds_per_action(budget, rate)
+        world = self.config.world
         if isinstance(task, str):
-            name, reward = task_label(task), reward_named(self.config.world, task)
+            name, asked = task_label(task), task_named(world, task)
         else:
-            name = getattr(task, "__name__", type(task).__name__)
-            reward = check_reward(self.config.world, task, name)
+            reward = getattr(task, "reward", task)
+            name = getattr(reward, "__name__", type(task).__name__)
+            asked = checked_task(world, task, name)
+        goals = _goals(asked, goal, explorer.runs, name)
         keys = for_purpose(explorer.keys(), f"evaluate/{name}")
-        policy = task_policy(self.config.world, explorer.posterior, reward, self.config.solver, explorer.data, keys)
+        solver, members = self.config.settings_for(name).solver, self.config.evaluation_members
+        policy = task_policy(world, explorer.posterior, asked, solver, explorer.data, keys, members)
         store.save_policies({name: policy})
-        return Controller(policy, keys, explorer.state_dim, budget)
+        return Controller(policy, keys, explorer.state_dim, budget, goals)
 
     def _refuse_more(self) -> None:
         if self.finished:
             raise SondeError(f"experiment: all {self.config.episodes} episodes were told; solve tasks with what was learned")
+
+
+def _goals(task: Task | GoalTask, goal: np.ndarray | None, runs: int, name: str) -> Array | None:
+    """The goal for every run [S, dg]; refused if the task has none, or another kind of one."""
+    if not isinstance(task, GoalTask):
+        if goal is not None:
+            raise SondeError(f"{name} is a task without a goal, got {goal!r}: leave it out")
+        return None
+    example, given = sample_goal(task, 0), np.asarray(np.nan if goal is None else goal, np.float64)
+    if given.shape != example.shape or not np.isfinite(given).all():
+        raise SondeError(f"{name} is solved for a goal: give goal=, finite numbers such as {example}; got {goal!r}")
+    return jnp.broadcast_to(jnp.asarray(given), (runs, *given.shape))
 
 
 def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:

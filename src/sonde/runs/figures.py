@@ -104,7 +104,8 @@ def grouped(stores: Sequence[RunStore]) -> list[Group]:
         rows = store.load_metrics()
         if not rows:
             raise SondeError(f"{store.folder} has no finished episode yet: there is nothing to draw")
-        shared = dataclasses.replace(store.config, episodes=1, evaluate_every=1, seeds=1, first_seed=0, capacity=None)
+        followed = {"episodes": 1, "evaluate_every": 1, "side_by_side": 1, "seeds": 1, "first_seed": 0, "capacity": None}
+        shared = dataclasses.replace(store.config, **followed)
         own = Group(shared, [store.folder], rows)
         same = next((g for g in groups if g.config == shared and not g.seeds & own.seeds), None)
         if same is None:
@@ -133,7 +134,9 @@ def panels_of(groups: Sequence[Group]) -> list[Panel]:
     rows = [row for group in groups for row in group.rows]
     tasks = dict.fromkeys(key for row in rows for key in row if key.startswith("return/"))
     returns = [Panel(key, f"Return on {key.removeprefix('return/')}", "sum of rewards", False) for key in tasks]
-    return [panel for panel in (*PANELS, *returns) if curve(rows, panel.key)[0].size]
+    solved = dict.fromkeys(key for row in rows for key in row if key.startswith("success/"))
+    successes = [Panel(key, f"Success on {key.removeprefix('success/')}", "share solved", False) for key in solved]
+    return [panel for panel in (*PANELS, *returns, *successes) if curve(rows, panel.key)[0].size]
 
 
 def draw_curves(stores: list[RunStore], out: Path) -> None:

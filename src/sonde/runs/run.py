@@ -5,19 +5,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from jaxtyping import Array, Key
 
 from sonde.calibration import LEVELS, Calibration, calibration_error
 from sonde.config import EXPLORE, RunConfig
-from sonde.data import Trajectory
+from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
 from sonde.metrics import judge, realised_information_gain
 from sonde.models.base import Posterior
-from sonde.policies import Controller, Policy
+from sonde.policies import Policy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose
-from sonde.rollout import OnStep, rollout
+from sonde.rollout import OnStep, repeated_rollouts
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
 from sonde.worlds.base import has_simulator
@@ -78,11 +78,9 @@ def run(store: RunStore, progress: Progress, from_episode: int | None = None) ->
 def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = None) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config wants."""
     controller = explorer.ask()
-    trajectory = rollout(config.world, controller, config.horizon, on_step)
-    for number in range(1, config.rollouts):
-        again = Controller(controller.policy, for_purpose(controller.keys, f"rollout/{number}"), explorer.state_dim)
-        trajectory = trajectory.joined(rollout(config.world, again, config.horizon, on_step))
-    return controller.policy, trajectory
+    asked = (config.horizon, config.rollouts, config.side_by_side)
+    first, *others = repeated_rollouts(config.world, controller, *asked, on_step)
+    return controller.policy, first.joined(*others)
 
 
 class Phases:
@@ -134,7 +132,7 @@ def learn(
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
         return {"planned_information_gain": expected, "realised_information_gain": realised, **metrics, **held_out}
 
-    def returns() -> dict[str, np.ndarray]:
+    def tried() -> dict[str, np.ndarray]:
         every = config.evaluate_every
         due = every > 0 and (number % every == 0 or number == config.episodes)
         if not due or not has_simulator(config.world):
@@ -144,9 +142,11 @@ def learn(
             on_step = lambda taken, _, task=task: timed.progress(f"evaluate/{task_label(task)} {taken}", number, None)
             played = evaluate_task(config, explorer, task, explorer.posterior, on_step)
             found[f"return/{task_label(task)}"], policies[task_label(task)] = played.returns, played.policy
+            if played.success is not None:
+                found[f"success/{task_label(task)}"] = played.success
         return found
 
-    metrics = {**timed("evaluate", judged), **timed("evaluate", returns)}
+    metrics = {**timed("evaluate", judged), **timed("evaluate", tried)}
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
     times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
     rows = [
@@ -170,16 +170,31 @@ def evaluate_task(
     config: RunConfig, explorer: Explorer, task: str, posterior: Posterior | None, on_step: OnStep | None = None
 ) -> Evaluation:
     """Solve a task as the config says, on a posterior (random actions without one), where the explorer stands."""
+    return evaluate_as_configured(config, task, posterior, explorer.keys(), explorer.data, on_step)
+
+
+def evaluate_as_configured(
+    config: RunConfig,
+    task: str,
+    posterior: Posterior | None,
+    keys: Key[Array, " runs"],
+    data: Data | None,
+    on_step: OnStep | None = None,
+) -> Evaluation:
+    """Solve a task as the config says; see `evaluate`."""
+    settings = config.settings_for(task)
     return evaluate(
         config.world,
         posterior,
         task,
-        config.solver,
-        config.evaluation_horizon,
-        explorer.keys(),
-        explorer.data,
+        settings.solver,
+        settings.horizon,
+        keys,
+        data,
         config.evaluation_rollouts,
         on_step,
+        config.side_by_side,
+        config.evaluation_members,
     )
 
 

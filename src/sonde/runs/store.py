@@ -35,7 +35,7 @@ from sonde.measurements import read_measurements
 from sonde.policies import Policy
 from sonde.runs.existing import existing_checksum, load_existing, save_existing
 from sonde.runs.files import checksum, sync_folder, write_atomically
-from sonde.tasks import reward_named
+from sonde.tasks import check_aim, reward_named, task_named
 from sonde.worlds.base import has_simulator
 
 FORMAT = 1
@@ -55,8 +55,10 @@ class RunStore:
         """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
         folder = folder.absolute()
         config = with_absolute_paths(config)
-        for task in (*config.tasks, *([] if config.task is None else [config.task])):
-            reward_named(config.world, task)
+        for task in config.tasks:
+            check_aim(task_named(config.world, task), config.settings_for(task).solver, task)
+        if config.task is not None:
+            reward_named(config.world, config.task)
         existing = None if config.data is None else read_measurements(config.data, config.world)
         if folder.exists() and not overwrite:
             raise SondeError(

@@ -7,6 +7,7 @@ episode and ends with it. An `Anytime` planner does so in turns and has a plan a
 
 import abc
 import itertools
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -32,6 +33,8 @@ class ControlProblem(eqx.Module):
     action_dim: int = eqx.field(static=True)
     particles: int = eqx.field(static=True)
     ensemble_size: int = eqx.field(static=True, default=0)
+    goal: Float[Array, "*runs dg"] | None = None
+    """What the objective is told of, where a task has a goal; it is data, so that another goal compiles nothing."""
 
     @property
     def control_dim(self) -> int:
@@ -59,7 +62,7 @@ class ControlProblem(eqx.Module):
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
         states, next_states, beliefs = jax.vmap(particle)(indices, keys)
-        return Imagined(states, actions, next_states, beliefs)
+        return Imagined(states, actions, next_states, beliefs, self.goal)
 
     def step(
         self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], chance: Chance
@@ -68,7 +71,8 @@ class ControlProblem(eqx.Module):
         u, extra = control[: self.action_dim], control[self.action_dim :]
         x_next, belief = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, chance)
         beliefs = jax.tree.map(lambda leaf: leaf[None, None], belief)
-        return x_next, self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs))[0]
+        imagined = Imagined(x[None, None], u[None], x_next[None, None], beliefs, self.goal)
+        return x_next, self.objective.rewards(imagined)[0, 0]
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, chance: Chance
@@ -78,8 +82,8 @@ class ControlProblem(eqx.Module):
         held = belief if adopted is self.posterior else adopted.believe(x, u)
         return self.imagination.next_state(held, extra, chance), belief
 
-    def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P H"]:
-        """What each of P plans is worth, step by step. Every plan meets chance of its own."""
+    def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
+        """What each of P plans is worth, for each particle and step by step. Every plan meets chance of its own."""
         keys = jax.random.split(key, plans.shape[0])
         return jax.vmap(lambda plan, k: self.objective.rewards(self.imagine(x, plan, k)))(plans, keys)
 
@@ -167,6 +171,10 @@ class PlanningPolicy(Interruptible):
     planner: Planner = eqx.field(static=True)
     informs: bool = eqx.field(static=True, default=True)
     """Whether `act` says what information it expects; that takes one more imagined plan, which a task has no use for."""
+
+    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "PlanningPolicy":
+        """The goal becomes part of the problem; None leaves it as it is."""
+        return self if goal is None else replace(self, problem=replace(self.problem, goal=goal))
 
     def start(self) -> Any:
         """The planner's."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 from sonde.errors import SondeError, one_of, positive
+from sonde.fields import added_later
 from sonde.solvers.base import Anytime, ControlProblem
 from sonde.solvers.noise import coloured_noise
 
@@ -58,7 +59,9 @@ class ICEM(Anytime):
     decay: float = 1.0
     """Each iteration draws this factor fewer plans than the one before, though never fewer than twice the elites."""
     aggregate: Literal["sum", "best"] = "sum"
-    """What a plan is worth: the sum of its steps' rewards, or its best step's."""
+    """What a plan is worth: the sum of its steps' rewards, or its best step's; the mean over particles of that."""
+    use_mean: bool = added_later(True)
+    """Also try the mean itself, in the last iteration."""
 
     def __post_init__(self):
         """Refuse settings that cannot work."""
@@ -122,10 +125,11 @@ class ICEM(Anytime):
         noise_key, chance_key = jax.random.split(jax.random.fold_in(key, turn))
         noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
         drawn = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
-        # in the last iteration the mean itself takes the place of one draw
-        drawn = drawn.at[0].set(jnp.where(last, search.mean, drawn[0]))
+        if self.use_mean:  # in the last iteration it takes the place of one draw
+            drawn = drawn.at[0].set(jnp.where(last, search.mean, drawn[0]))
         plans = jnp.concatenate([drawn, search.kept])
-        values = worth(problem.rewards(x, plans, chance_key), axis=-1)
+        # of each particle first: the best moment of a plan is another one in each of its futures
+        values = jnp.mean(worth(problem.rewards(x, plans, chance_key), axis=-1), axis=-1)
         # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
         # double, which depend on how many runs are in lockstep, decide nothing
         # a plan that is none may still have a value: many rewards compare, and NaN compares as false

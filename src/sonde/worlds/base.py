@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde.errors import SondeError
-from sonde.objectives import RewardFunction
+from sonde.objectives import GoalTask, RewardFunction, Task
 from sonde.precision import double_precision
 
 
@@ -57,8 +57,8 @@ class World(abc.ABC):
         """A short name for each action dimension."""
 
     @property
-    def tasks(self) -> Mapping[str, RewardFunction]:
-        """Reward functions that a person may ask for, by name."""
+    def tasks(self) -> Mapping[str, RewardFunction | Task | GoalTask]:
+        """What a person may ask for, by name: rewards, with success (`Task`) or with goals too (`GoalTask`)."""
         return {}
 
     @property

@@ -26,7 +26,7 @@ class GymWorld(HostWorld):
     judge_steps: int = 2000
     """Steps on the system, with coloured random actions, to judge models by; 0 for none."""
     processes: bool = False
-    """Step each run's copy in a process of its own; it pays where one step takes several milliseconds."""
+    """Step each copy, of every run and rollout, in a process of its own; it pays where a step takes several milliseconds."""
 
     def __post_init__(self):
         """Refuse what cannot work; the environment itself is only made when it is needed."""
