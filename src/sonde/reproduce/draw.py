@@ -20,16 +20,8 @@ from matplotlib.ticker import MaxNLocator
 
 from sonde.errors import one_of
 from sonde.reproduce.paper import FIGURES, Panel
-from sonde.reproduce.results import Curve, Results
-from sonde.reproduce.statistics import (
-    ORACLE,
-    RANDOM_ACTIONS,
-    aggregate_scores,
-    best_so_far,
-    curve_interval,
-    iqm,
-    mean_and_band,
-)
+from sonde.reproduce.results import ORACLE, RANDOM_ACTIONS, Curve, Results
+from sonde.reproduce.statistics import aggregate_scores, best_so_far, curve_interval, iqm, mean_and_band
 from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
 
 NAMES = {

@@ -17,13 +17,11 @@ from pathlib import Path
 from sonde.config import RunConfig, differences
 from sonde.errors import SondeError
 from sonde.reproduce.paper import run_config
-from sonde.reproduce.results import Results, Row
+from sonde.reproduce.results import ORACLE, RANDOM_ACTIONS, Results, Row
 from sonde.runs.store import RunStore
 
 REFERENCES = "references"
 REFERENCE_FILE = "references.csv"
-REFERENCE_ROWS = ("oracle", "random-actions")
-"""What its rows call them, in the place of a method."""
 MACHINES = "machines.jsonl"
 
 
@@ -164,7 +162,7 @@ class Grid:
     def asked_for(self, results: Results) -> Results:
         """Those of the settings, methods, seeds and rounds of this grid."""
         wanted = lambda row: row["seed"] < self.seeds and row["episode"] <= self.rounds[row["setting"]]
-        chosen = results.only(self.settings, (*self.methods, *REFERENCE_ROWS))
+        chosen = results.only(self.settings, (*self.methods, ORACLE, RANDOM_ACTIONS))
         return Results(row for row in chosen.rows if wanted(row))
 
 

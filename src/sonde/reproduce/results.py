@@ -19,6 +19,8 @@ from sonde.runs.files import write_atomically
 
 KEYS = ("setting", "method", "seed", "episode")
 Row = dict[str, Any]
+ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
+"""Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,11 @@ from jaxtyping import Float, Int
 from scipy import stats
 
 from sonde.reproduce.paper import Panel
-from sonde.reproduce.results import Curve, Results
+from sonde.reproduce.results import ORACLE, RANDOM_ACTIONS, Curve, Results
 
 RESAMPLES = 5000
 BOOTSTRAP_SEED = zlib.crc32(b"bootstrap")
 TAILS = (0.025, 0.975)
-ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
-"""Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
 EXACT_SEEDS = 13
 """Up to so many seeds all assignments of signs are counted in Wilcoxon's test; beyond, scipy chooses."""
 

@@ -21,7 +21,7 @@ from sonde.machine import this_machine
 from sonde.precision import double_precision
 from sonde.randomness import episode_keys
 from sonde.reproduce.grid import MACHINES, REFERENCE_FILE, REFERENCES
-from sonde.reproduce.results import Results, Row
+from sonde.reproduce.results import ORACLE, RANDOM_ACTIONS, Results, Row
 from sonde.runs.run import evaluate_as_configured, run
 from sonde.runs.store import RunStore
 from sonde.worlds.base import JaxWorld
@@ -44,7 +44,7 @@ def reference_rows(setting: str, config: RunConfig) -> list[Row]:
     """Returns of random actions and, on worlds written in JAX, of the same solver on the true system."""
     world, keys = config.world, episode_keys(config.seed_list, 0)
     rows = []
-    planners = {"random-actions": None, **({"oracle": TrueDynamics(world)} if isinstance(world, JaxWorld) else {})}
+    planners = {RANDOM_ACTIONS: None, **({ORACLE: TrueDynamics(world)} if isinstance(world, JaxWorld) else {})}
     for name, posterior in planners.items():
         found = {}
         for task in config.task_names:
