@@ -8,10 +8,11 @@ import json
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sonde.calibration import check_calibration
 from sonde.errors import SondeError, one_of, positive
+from sonde.fields import added_later, is_written, may_be_missing
 from sonde.measurements import absolute_source
 from sonde.methods import check_solver, method_named
 from sonde.models import MODELS
@@ -21,6 +22,7 @@ from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
 from sonde.tasks import is_in_file, reward_named, task_label, with_absolute_path
+from sonde.theory.confidence import Confidence
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
 
 EXPLORE = "explore"
@@ -56,6 +58,15 @@ class RunConfig:
     """Seed of the first run; the others follow."""
     beta: float = 2.0
     """Width of the confidence region that optimism may use, in epistemic stds."""
+    confidence: Literal["constant", "rkhs", "calibrated"] = added_later("constant")
+    """Where that width comes from. constant: from beta. rkhs: as theory has it for Gaussian processes. calibrated: just so wide
+    that the region holds the share 1 - delta of the held-out measurements (beta while there are hardly any). The last two are
+    found for each output after each episode."""
+    delta: float = added_later(0.1)
+    """Share of the truth that a confidence region may miss (calibrated), or the probability that it misses any (rkhs)."""
+    norm_bound: float | None = added_later(None)
+    """Bound on the truth's norm in the space of the Gaussian process's kernel (rkhs); by default the norm of the posterior
+    mean, an estimate that guarantees nothing."""
     particles: int = 10
     """Particles per imagined plan; only one is simulated where all would agree, and one or more per member by cee-us."""
     imagine_noise: bool = False
@@ -93,6 +104,8 @@ class RunConfig:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         if not 0 <= self.beta < float("inf"):
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
+        confidence = Confidence(self.confidence, self.beta, self.delta, self.norm_bound)
+        confidence.check("config", self.model, self.holdout, self.calibrated, self.data_capacity)
         check_calibration("config", self.holdout, self.calibrated)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
         for name in (*self.tasks, *([] if self.task is None else [self.task])):
@@ -166,12 +179,13 @@ def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
 
 
 def to_json(config: RunConfig) -> str:
-    """Readable JSON with every field."""
+    """Readable JSON with every field; see `added_later` for those that may be left out."""
 
     def plain(value: Any) -> Any:
         if not dataclasses.is_dataclass(value):
             return value
-        entries = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        fields = [(f, getattr(value, f.name)) for f in dataclasses.fields(value)]
+        entries = {f.name: plain(content) for f, content in fields if is_written(f, content)}
         return entries if isinstance(value, RunConfig) else {"kind": name_in_table(value), **entries}
 
     return json.dumps(plain(config), indent=2) + "\n"
@@ -191,7 +205,8 @@ def _build(kind: Any, entries: Any, where: str) -> Any:
         raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
-    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
+    needed = {f.name for f in dataclasses.fields(kind) if not may_be_missing(f)}
+    for problem, found in (("unknown", entries.keys() - names), ("missing", needed - entries.keys())):
         if found:
             raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
     values = {name: _value(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
@@ -209,17 +224,14 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         return _build(TABLES[hint][value["kind"]], {k: v for k, v in value.items() if k != "kind"}, where)
     options = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
-        if not isinstance(value, list) or not all(type(entry) is options[0] for entry in value):
+        if not isinstance(value, list):
             raise SondeError(f"{where}: expected a list of {options[0].__name__}, got {value!r}")
-        return tuple(value)
-    if typing.get_origin(hint) is typing.Literal:
-        fits, expected = value in options, " or ".join(map(repr, options))
-    elif options:
-        fits, expected = type(value) in options, " or ".join(option.__name__ for option in options)
-    elif hint is float and type(value) is int:
-        return float(value)
-    else:
-        fits, expected = type(value) is hint, hint.__name__
-    if not fits:
-        raise SondeError(f"{where}: expected {expected}, got {value!r}")
-    return value
+        return tuple(_value(options[0], entry, where) for entry in value)
+    choices = [choice for option in options or (hint,) for choice in (typing.get_args(option) or (option,))]
+    for choice in choices:
+        if choice is float and type(value) is int:
+            return float(value)
+        if type(value) is choice or (isinstance(choice, str) and value == choice):
+            return value
+    names = (repr(choice) if isinstance(choice, str) else choice.__name__ for choice in choices)
+    raise SondeError(f"{where}: expected {' or '.join(names)}, got {value!r}")
