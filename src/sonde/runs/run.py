@@ -20,6 +20,7 @@ from sonde.randomness import for_purpose
 from sonde.rollout import OnStep, rollout
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
+from sonde.theory.logged import theory_metrics
 from sonde.worlds.base import has_simulator
 
 Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
@@ -135,7 +136,8 @@ def learn(
         planned = trajectory.planned_information
         expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
-        return {"planned_information_gain": expected, "realised_information_gain": realised, **metrics, **held_out}
+        gains = {"planned_information_gain": expected, "realised_information_gain": realised}
+        return {**gains, **metrics, **held_out, **theory_metrics(explorer, config)}
 
     def returns() -> dict[str, np.ndarray]:
         every = config.evaluate_every

@@ -5,7 +5,9 @@
 `logged`: what a run notes of all this after each episode. Everything is in double precision and for one run (`one_run`).
 """
 
+from sonde.theory.analysis import Equilibrium, LearnedSystem, Sensitivity
 from sonde.theory.confidence import Confidence, held_out_beta, mean_norm, rkhs_beta
+from sonde.theory.derivatives import JacobianBelief, believe_jacobian
 from sonde.theory.information import (
     GREEDY_SHARE,
     Prior,
@@ -16,13 +18,21 @@ from sonde.theory.information import (
     model_complexity,
     one_run,
 )
+from sonde.theory.linear import Controllability, Linearisation
 from sonde.theory.rates import Decay, bound_exponent, fit_decay, information_exponent, information_growth, theorem_bound
 
 __all__ = [
     "GREEDY_SHARE",
     "Confidence",
+    "Controllability",
     "Decay",
+    "Equilibrium",
+    "JacobianBelief",
+    "LearnedSystem",
+    "Linearisation",
     "Prior",
+    "Sensitivity",
+    "believe_jacobian",
     "bound_exponent",
     "exact_information_gain",
     "fit_decay",

@@ -114,10 +114,9 @@ class Confidence:
             belief = jax.vmap(unseen.believe)(data.states, data.actions)
             return held_out_beta(belief, data.next_states, data.held_out(holdout), self.delta, self.constant)
         assert isinstance(posterior, GPPosterior)
-        return self.of_gp(posterior, data)
+        return self.by_theory(posterior, information_of(Prior.of(posterior), data.inputs(), data.mask()))
 
-    def of_gp(self, posterior: GPPosterior, data: Data) -> Float[Array, " dx"]:
-        """`rkhs_beta` of the data; each output may miss with an equal part of delta."""
-        information = information_of(Prior.of(posterior), data.inputs(), data.mask())
+    def by_theory(self, posterior: GPPosterior, information: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """`rkhs_beta` after data that told so much; each output may miss with an equal part of delta."""
         norm = mean_norm(posterior) if self.norm_bound is None else jnp.full_like(information, self.norm_bound)
         return rkhs_beta(norm, information, self.delta / norm.shape[0])

@@ -51,6 +51,11 @@ class Prior(eqx.Module):
         scale = gp.targets.scale
         return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel_name)
 
+    def only(self, output: int) -> "Prior":
+        """That of one output."""
+        one: Callable[[Array], Array] = lambda array: array[output][None]
+        return Prior(self.inputs, one(self.lengthscales), one(self.signal_std), one(self.noise_std), self.kernel_name)
+
     def covariance(self, a: Float[Array, "n dz"], b: Float[Array, "m dz"]) -> Float[Array, "dx n m"]:
         """k_j(a, b) / sigma_j^2 for each output j."""
         kernel, ratio = KERNELS[self.kernel_name], (self.signal_std / self.noise_std) ** 2
@@ -82,9 +87,24 @@ def _factor(prior: Prior, points: Array, rows: Array) -> Array:
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
+def _half_log_determinant(factor: Array) -> Array:
+    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
+
+
 def information_of(prior: Prior, points: Float[Array, "n dz"], rows: Bool[Array, " n"]) -> Float[Array, " dx"]:
     """1/2 log det(I + K / sigma^2) of those points whose row counts, per output; for compiled code."""
-    return jnp.sum(jnp.log(jnp.diagonal(_factor(prior, points, rows), axis1=-2, axis2=-1)), axis=-1)
+    return _half_log_determinant(_factor(prior, points, rows))
+
+
+def told_and_left(
+    prior: Prior, points: Float[Array, "n dz"], given: Float[Array, "m dz"], rows: Bool[Array, " m"]
+) -> tuple[Float[Array, " dx"], Float[Array, "dx n"]]:
+    """What those rows of `given` that count told, per output, and the variances (over the noise's) that they left at points."""
+    factor = _factor(prior, given, rows)
+    cross = jnp.where(rows[:, None], prior.covariance(given, points), 0.0)
+    explained = jnp.sum((jax.vmap(triangular_inverse)(factor) @ cross) ** 2, axis=-2)
+    # rounding may leave a variance just below zero
+    return _half_log_determinant(factor), jnp.maximum(prior.variance(points) - explained, 0.0)
 
 
 _information_of = eqx.filter_jit(information_of)
@@ -94,8 +114,7 @@ _information_of = eqx.filter_jit(information_of)
 def _marginal_variances(prior: Prior, points: Array, given: Array) -> Array:
     if given.shape[0] == 0:
         return prior.variance(points)
-    inverse = jax.vmap(triangular_inverse)(_factor(prior, given, jnp.ones(given.shape[0], bool)))
-    return prior.variance(points) - jnp.sum((inverse @ prior.covariance(given, points)) ** 2, axis=-2)
+    return told_and_left(prior, points, given, jnp.ones(given.shape[0], bool))[1]
 
 
 @double_precision
@@ -120,7 +139,7 @@ def information_bound(prior: Prior, points: np.ndarray, given: np.ndarray | None
     """
     points, before = _rows("points", points, prior), _rows("given", given, prior)
     variances = _marginal_variances(prior, jnp.asarray(points), jnp.asarray(before))
-    return np.asarray(0.5 * jnp.sum(jnp.log1p(jnp.maximum(variances, 0.0)), axis=-1))
+    return np.asarray(0.5 * jnp.sum(jnp.log1p(variances), axis=-1))
 
 
 @functools.partial(jax.jit, static_argnames=("count", "repeats", "worth"))
@@ -169,7 +188,7 @@ def greedy_information(prior: Prior, candidates: np.ndarray, count: int) -> np.n
     points = jnp.asarray(_rows("candidates", candidates, prior))
     gains = np.zeros((count, prior.noise_std.shape[0]))
     for outputs in _alike(prior):  # outputs that share their kernel share the answer
-        _, variances = _greedy(_only(prior, outputs[0]), points, count, 1, _information)
+        _, variances = _greedy(prior.only(outputs[0]), points, count, 1, _information)
         gains[:, outputs] = 0.5 * np.cumsum(np.log1p(np.asarray(variances)), axis=0)
     return gains
 
@@ -186,7 +205,7 @@ def model_complexity(prior: Prior, episodes: Sequence[np.ndarray]) -> float:
     for points in episodes:
         before = _rows("points", seen, prior)
         variances = _marginal_variances(prior, jnp.asarray(_rows("points", points, prior)), jnp.asarray(before))
-        squared += float(jnp.sum(prior.noise_std**2 @ jnp.maximum(variances, 0.0)))
+        squared += float(jnp.sum(prior.noise_std**2 @ variances))
         seen = np.concatenate([before, points])
     return squared
 
@@ -211,12 +230,6 @@ def _alike(prior: Prior) -> list[list[int]]:
     for output, scales in enumerate(np.asarray(prior.lengthscales)):
         groups.setdefault(np.append(scales, ratio[output]).round(12).tobytes(), []).append(output)
     return list(groups.values())
-
-
-def _only(prior: Prior, output: int) -> Prior:
-    """The prior of one output."""
-    one: Callable[[Array], Array] = lambda array: array[output][None]
-    return Prior(prior.inputs, one(prior.lengthscales), one(prior.signal_std), one(prior.noise_std), prior.kernel_name)
 
 
 def _rows(name: str, points: np.ndarray | None, prior: Prior) -> np.ndarray:
