@@ -104,11 +104,12 @@ def test_ensemble_slopes_are_those_of_its_members(x64, ensemble):
 def test_calibration_widens_slopes_and_a_beta_does_not(x64, ensemble):
     factors = Factors(jnp.asarray([3.0, 0.5]), jnp.ones(2))
     arguments = (jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 50)
+    times = np.array([[3.0], [0.5]])
     for posterior in (ensemble, gp()[0]):
         plain, wide = believe(posterior, *arguments), believe(Calibrated(posterior, factors), *arguments)
         np.testing.assert_allclose(wide.mean, plain.mean)
-        np.testing.assert_allclose(wide.std, np.array([[3.0], [0.5]]) * plain.std, rtol=1e-6)
-        np.testing.assert_allclose(np.std(wide.samples, axis=0), [[3.0], [0.5]] * np.std(plain.samples, axis=0), rtol=1e-5)
+        np.testing.assert_allclose(wide.std, times * plain.std, rtol=1e-6)
+        np.testing.assert_allclose(np.std(wide.samples, axis=0), times * np.std(plain.samples, axis=0), rtol=1e-5)
         same = believe(Confident(posterior, jnp.full(2, 9.0)), *arguments)
         np.testing.assert_array_equal(same.samples, plain.samples)
 

@@ -43,6 +43,7 @@ FIXED_GP = GaussianProcess(
     lengthscale=2.0,
     signal_std=2.0,
     noise_std=0.02,
+    rank=512,  # more than it ever takes
     input_scales=(0.7, 0.7, 4.0, 0.6),  # about the spread over what the pendulum can reach, here and below
     target_scales=(0.15, 0.15, 0.5),
 )

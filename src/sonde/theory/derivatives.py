@@ -57,8 +57,8 @@ def believe_jacobian(
 
 
 def mean_jacobian(posterior: Posterior, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, "dx dz"]:
-    """The Jacobian of the mean, of any posterior that can be differentiated."""
-    return jnp.concatenate(jax.jacfwd(lambda x, u: posterior.believe(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
+    """The Jacobian of the mean, of any posterior that can be differentiated; backwards, as networks want it."""
+    return jnp.concatenate(jax.jacrev(lambda x, u: posterior.believe(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
 
 
 def differentiable(posterior: Posterior) -> Posterior:
@@ -78,7 +78,7 @@ def _of_ensemble(posterior: EnsemblePosterior, x: Array, u: Array) -> JacobianBe
         assert members is not None
         return members.means
 
-    samples = jnp.concatenate(jax.jacfwd(means, argnums=(0, 1))(x, u), axis=-1)
+    samples = jnp.concatenate(jax.jacrev(means, argnums=(0, 1))(x, u), axis=-1)
     return JacobianBelief(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)
 
 
