@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from sonde.theory.rates import bound_exponent, fit_decay
 
 # colours that colour-blind eyes can tell apart, and line styles for print without colour
-MEASURED, BOUND, FITTED, LEMMA = "#0072B2", "#C04800", "#009E73", "#595959"
+MEASURED, BOUND, FITTED, LEMMA = "#0072B2", "#C04800", "#000000", "#595959"
 Rows = Sequence[dict[str, Any]]
 
 
@@ -33,8 +33,10 @@ def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
     episodes, beta = table(rows, "theory/beta")
     _lines(axes[2], episodes, beta, MEASURED, "theory's")
     axes[2].set(title="Width of the confidence region", ylabel="beta [epistemic stds]", ylim=(0, None))
+    for ax in axes[1:]:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     for ax in axes:
-        ax.set_xlabel("episode")
+        ax.set_xlabel("episode N")
         ax.spines[["top", "right"]].set_visible(False)
         ax.grid(color="0.9")
     seeds = len({row["seed"] for row in rows})
@@ -63,9 +65,10 @@ def _draw_uncertainty(ax: Axes, rows: Rows, kernel: str, inputs: int) -> None:
         label = f"fitted: N^({fit.exponent:.2f} ± {2 * fit.error:.2f})"
         ax.plot(episodes, fit.constant * episodes**fit.exponent, color=FITTED, linestyle=":", linewidth=2, label=label)
     ax.set(xscale="log", yscale="log", ylabel="½|σ|² [state units²]", title=f"Uncertainty: {words}")
-    ax.xaxis.set_major_locator(FixedLocator(np.unique(np.geomspace(episodes[0], episodes[-1], 5).round()).tolist()))
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
-    ax.xaxis.set_minor_locator(NullLocator())
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
     ax.legend(loc="best", fontsize=9.5)
 
 
@@ -81,5 +84,5 @@ def _draw_information(ax: Axes, rows: Rows) -> None:
     if len(episodes):
         summed = np.cumsum(realised, axis=1).mean(axis=0)
         ax.plot(episodes, summed, color=LEMMA, linestyle="--", linewidth=1.6, label="Lemma 1, summed over episodes")
-    ax.set(title="Information", ylabel="nats, all outputs", yscale="log")
+    ax.set(title="Information", ylabel="nats, all outputs", ylim=(0, None))
     ax.legend(loc="best", fontsize=9.5)
