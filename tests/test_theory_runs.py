@@ -7,7 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sonde import GaussianProcess, Pendulum, ProbabilisticEnsemble, RunConfig, cli, preset
+from sonde import (
+    ICEM,
+    Explorer,
+    GaussianProcess,
+    OwnSystem,
+    Pendulum,
+    ProbabilisticEnsemble,
+    RunConfig,
+    Trajectory,
+    cli,
+    preset,
+)
 from sonde.errors import SondeError
 from sonde.presets import FIXED_GP
 from sonde.runs.figures import draw_theory
@@ -25,6 +36,7 @@ from sonde.theory import (
     one_run,
     theorem_bound,
 )
+from sonde.theory.logged import theory_metrics
 from tiny import TINY
 
 
@@ -111,6 +123,14 @@ def test_only_what_keeps_its_prior_has_theory(tmp_path):
         store = done(tmp_path / name, config)
         assert not any(key.startswith("theory/") for row in store.load_metrics() for key in row)
         assert not draw_theory(store, tmp_path / "theory.png")
+
+
+def test_where_nobody_knows_what_can_be_reached_there_is_no_bound():
+    config = RunConfig(world=OwnSystem(states=("a",), actions=("u",)), model=GaussianProcess(hyperparameters="fixed"))
+    explorer = Explorer("random", config.model, ICEM(), state_dim=1, action_dim=1, capacity=6)
+    rng = np.random.default_rng(0)
+    explorer.tell(Trajectory(rng.normal(size=(4, 1)), np.zeros((4, 1)), rng.normal(size=(4, 1))))
+    assert theory_metrics(explorer, config).keys() == {"theory/information_gain", "theory/beta"}
 
 
 def test_the_preset_is_the_setting_of_the_theory():

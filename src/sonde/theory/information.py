@@ -29,8 +29,6 @@ from sonde.precision import double_precision
 
 GREEDY_SHARE = 1 - np.exp(-1)
 """Of the largest information gain, what a greedy choice has at least (Nemhauser, Wolsey and Fisher 1978)."""
-
-
 Tree = TypeVar("Tree")
 
 
@@ -145,26 +143,26 @@ def information_bound(prior: Prior, points: np.ndarray, given: np.ndarray | None
 @functools.partial(jax.jit, static_argnames=("count", "repeats", "worth"))
 def _greedy(
     prior: Prior, candidates: Array, count: int, repeats: int, worth: Callable[[Array, Prior], Array]
-) -> tuple[Array, Array]:
-    """Measure `repeats` times where it is worth most, `count` times over: where [count], and the variances [count, dx] before.
+) -> Float[Array, "count dx"]:
+    """Measure `repeats` times where it is worth most, `count` times over: the variances there, each time before.
 
     The rows of `factor` [dx, count, n] are the Cholesky factor's: a step costs one product with them, not a factorisation.
     """
 
     def step(i, carry):
-        variances, factor, chosen, seen = carry
+        variances, factor, seen = carry
         pivot = jnp.argmax(worth(variances, prior))
         here = variances[:, pivot]
         column = prior.covariance(candidates[pivot][None], candidates)[:, 0]
         column -= jnp.einsum("jk,jkn->jn", factor[:, :, pivot], factor)
         row = column * jnp.sqrt(repeats / (1 + repeats * here))[:, None]
         variances = jnp.maximum(variances - row * row, 0.0)  # rounding may leave a variance just below zero
-        return variances, factor.at[:, i].set(row), chosen.at[i].set(pivot), seen.at[i].set(here)
+        return variances, factor.at[:, i].set(row), seen.at[i].set(here)
 
     start = prior.variance(candidates)
     outputs, number = start.shape
-    carry = (start, jnp.zeros((outputs, count, number)), jnp.zeros(count, int), jnp.zeros((count, outputs)))
-    return jax.lax.fori_loop(0, count, step, carry)[2:]
+    carry = (start, jnp.zeros((outputs, count, number)), jnp.zeros((count, outputs)))
+    return jax.lax.fori_loop(0, count, step, carry)[2]
 
 
 def _information(variances: Float[Array, "dx n"], prior: Prior) -> Float[Array, " n"]:
@@ -180,7 +178,7 @@ def _squared_std(variances: Float[Array, "dx n"], prior: Prior) -> Float[Array, 
 def greedy_information(prior: Prior, candidates: np.ndarray, count: int) -> np.ndarray:
     """An estimate of gamma_1 ... gamma_count, per output [count, dx]: the most that so many measurements can tell, in nats.
 
-    Points are taken from the candidates [n, dz] one after the other, the most informative first, any of them as often as it is.
+    Points are taken from the candidates [n, dz] one after the other, each time the most informative one, be it again.
     Of the largest gain on the candidates this is at least 1 - 1/e; if they are a sample of a larger set, nothing is promised
     for that.
     """
@@ -188,7 +186,7 @@ def greedy_information(prior: Prior, candidates: np.ndarray, count: int) -> np.n
     points = jnp.asarray(_rows("candidates", candidates, prior))
     gains = np.zeros((count, prior.noise_std.shape[0]))
     for outputs in _alike(prior):  # outputs that share their kernel share the answer
-        _, variances = _greedy(prior.only(outputs[0]), points, count, 1, _information)
+        variances = _greedy(prior.only(outputs[0]), points, count, 1, _information)
         gains[:, outputs] = 0.5 * np.cumsum(np.log1p(np.asarray(variances)), axis=0)
     return gains
 
@@ -219,7 +217,7 @@ def greedy_model_complexity(prior: Prior, candidates: np.ndarray, episodes: int,
     """
     whole("model complexity", episodes=episodes, horizon=horizon)
     points = jnp.asarray(_rows("candidates", candidates, prior))
-    _, variances = _greedy(prior, points, episodes, horizon, _squared_std)
+    variances = _greedy(prior, points, episodes, horizon, _squared_std)
     return horizon * np.cumsum(np.asarray(variances) @ np.asarray(prior.noise_std) ** 2)
 
 
@@ -228,7 +226,7 @@ def _alike(prior: Prior) -> list[list[int]]:
     groups: dict[bytes, list[int]] = {}
     ratio = np.asarray(prior.signal_std / prior.noise_std)
     for output, scales in enumerate(np.asarray(prior.lengthscales)):
-        groups.setdefault(np.append(scales, ratio[output]).round(12).tobytes(), []).append(output)
+        groups.setdefault(np.log(np.append(scales, ratio[output])).round(9).tobytes(), []).append(output)
     return list(groups.values())
 
 
