@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from sonde.policies import Controller
     from sonde.presets import PRESETS, preset
     from sonde.rollout import rollout
+    from sonde.runs.analysis import learned_system
     from sonde.runs.experiment import Experiment
     from sonde.solvers import ICEM, SAC, Planner, Solver
+    from sonde.theory import LearnedSystem
     from sonde.worlds import (
         WORLDS,
         Cheetah,
@@ -56,6 +58,7 @@ __all__ = [
     "GymWorld",
     "HostWorld",
     "JaxWorld",
+    "LearnedSystem",
     "Model",
     "MountainCar",
     "OwnSystem",
@@ -74,6 +77,7 @@ __all__ = [
     "TrueDynamics",
     "World",
     "evaluate",
+    "learned_system",
     "normalised_score",
     "preset",
     "rollout",
@@ -92,8 +96,10 @@ _HOMES = {
     "sonde.policies": ("Controller",),
     "sonde.presets": ("PRESETS", "preset"),
     "sonde.rollout": ("rollout",),
+    "sonde.runs.analysis": ("learned_system",),
     "sonde.runs.experiment": ("Experiment",),
     "sonde.solvers": ("ICEM", "SAC", "Planner", "Solver"),
+    "sonde.theory": ("LearnedSystem",),
     "sonde.worlds": (
         "WORLDS",
         "Cheetah",

@@ -65,6 +65,26 @@ class Calibrated(Posterior):
         return Calibrated(self.posterior.member(index), self.factors)
 
 
+class Confident(Posterior):
+    """A posterior that also says how wide the region is that holds the truth: beta, in epistemic stds, per output."""
+
+    posterior: Posterior
+    beta: Float[Array, "*runs dx"]
+
+    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
+        """The belief, with its beta."""
+        belief = self.posterior.believe(x, u)
+        return Belief(belief.mean, belief.epistemic_std, belief.aleatoric_std, belief.members, self.beta)
+
+    def settled(self) -> "Confident":
+        """The settled posterior, with its beta."""
+        return Confident(self.posterior.settled(), self.beta)
+
+    def member(self, index: Int[Array, ""]) -> Posterior:
+        """A member on its own, with the beta of all."""
+        return Confident(self.posterior.member(index), self.beta)
+
+
 class Calibration(eqx.Module):
     """The factors, and reliability on held-out measurements: the share of truths inside the interval, per level L and output.
 

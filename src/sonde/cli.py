@@ -21,6 +21,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   explore SYSTEM           explore a preset, a world or gym:ENV, any Gymnasium environment ('sonde explore --help')
   resume DIR               continue a run that was interrupted
   evaluate DIR --task T    solve a task with what a run has learned, and film it (--video FILE.mp4)
+  analyse DIR              where the learned system rests, whether it is stable there, what actions can do
   plot DIR [DIR ...]       draw runs side by side
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
   reproduce FIGURE         make the paper's figures anew and answer its claims: uncertainty, downstream, rewards or all
@@ -155,7 +156,8 @@ class PlotArguments:
     """Folders of runs."""
     out: Path = Path("sonde.png")
     """The figure; .png, .pdf or .svg. For a single run the visited states and, if measurements were held out, how reliable the
-    model's intervals are, are drawn beside it, as NAME-states and NAME-calibration."""
+    model's intervals are, are drawn beside it, as NAME-states and NAME-calibration; with a fixed Gaussian process also what
+    theory says, as NAME-theory."""
 
 
 def plot(args: list[str]) -> None:
@@ -163,7 +165,7 @@ def plot(args: list[str]) -> None:
     chosen = tyro.cli(PlotArguments, args=args, prog="sonde plot")
     if not chosen.folders:
         raise SondeError("plot: name at least one folder of a run")
-    from sonde.runs.figures import draw_curves, draw_model
+    from sonde.runs.figures import draw_curves, draw_model, draw_theory
     from sonde.runs.run import restore_explorer
     from sonde.runs.store import RunStore
 
@@ -174,6 +176,7 @@ def plot(args: list[str]) -> None:
         explorer = restore_explorer(stores[0], stores[0].checkpoints()[-1])
         beside = lambda name: chosen.out.with_stem(f"{chosen.out.stem}-{name}")
         figures += draw_model(explorer, stores[0].config.world, beside)
+        figures += [beside("theory")] if draw_theory(stores[0], beside("theory")) else []
     for figure in figures:
         print(f"Figure: {figure}")
 
@@ -203,6 +206,13 @@ def export(args: list[str]) -> None:
     store = RunStore.open(chosen.folder)
     done = export_run(store, chosen.out, seed=chosen.seed, existing=chosen.existing, overwrite=chosen.overwrite)
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")
+
+
+def analyse(args: list[str]) -> None:
+    """`sonde analyse DIR`."""
+    from sonde.cli_analyse import analyse
+
+    analyse(args)
 
 
 def reproduce(args: list[str]) -> None:
@@ -303,6 +313,7 @@ COMMANDS = {
     "explore": explore,
     "resume": resume,
     "evaluate": evaluate,
+    "analyse": analyse,
     "plot": plot,
     "export": export,
     "reproduce": reproduce,

@@ -23,6 +23,7 @@ from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
 from sonde.tasks import check_aim, is_in_file, reward_named, task_label, task_named, with_absolute_path
+from sonde.theory.confidence import Confidence
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
 from sonde.worlds.base import has_simulator
 
@@ -76,6 +77,15 @@ class RunConfig:
     """Seed of the first run; the others follow."""
     beta: float = 2.0
     """Width of the confidence region that optimism may use, in epistemic stds."""
+    confidence: Literal["constant", "rkhs", "calibrated"] = added_later("constant")
+    """Where that width comes from. constant: from beta. rkhs: as theory has it for Gaussian processes. calibrated: just so wide
+    that the region holds the share 1 - delta of the held-out measurements (beta while there are hardly any). The last two are
+    found for each output after each episode."""
+    delta: float = added_later(0.1)
+    """Share of the truth that a confidence region may miss (calibrated), or the probability that it misses any (rkhs)."""
+    norm_bound: float | None = added_later(None)
+    """Bound on the truth's norm in the space of the Gaussian process's kernel (rkhs); by default the norm of the posterior
+    mean, an estimate that guarantees nothing."""
     particles: int = 10
     """Particles per imagined plan; only one is simulated where all would agree, and one or more per member by cee-us."""
     imagine_noise: bool = False
@@ -122,6 +132,8 @@ class RunConfig:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         if not 0 <= self.beta < float("inf"):
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
+        confidence = Confidence(self.confidence, self.beta, self.delta, self.norm_bound)
+        confidence.check("config", self.model, self.holdout, self.calibrated, self.data_capacity)
         check_calibration("config", self.holdout, self.calibrated)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
         # a person's file is read when a run is made or asked for the task, not by all who look
@@ -273,14 +285,11 @@ def _value(hint: Any, value: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise SondeError(f"{where}: expected a list of {options[0].__name__}, got {value!r}")
         return tuple(_value(options[0], entry, where) for entry in value)
-    if typing.get_origin(hint) is typing.Literal:
-        fits, expected = value in options, " or ".join(map(repr, options))
-    elif options:
-        fits, expected = type(value) in options, " or ".join(option.__name__ for option in options)
-    elif hint is float and type(value) is int:
-        return float(value)
-    else:
-        fits, expected = type(value) is hint, hint.__name__
-    if not fits:
-        raise SondeError(f"{where}: expected {expected}, got {value!r}")
-    return value
+    choices = [choice for option in options or (hint,) for choice in (typing.get_args(option) or (option,))]
+    for choice in choices:
+        if choice is float and type(value) is int:
+            return float(value)
+        if type(value) is choice or (isinstance(choice, str) and value == choice):
+            return value
+    names = (repr(choice) if isinstance(choice, str) else choice.__name__ for choice in choices)
+    raise SondeError(f"{where}: expected {' or '.join(names)}, got {value!r}")

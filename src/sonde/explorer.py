@@ -8,7 +8,7 @@ for episode in range(10):
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from sonde.calibration import Calibrated, Calibration, calibrate, check_calibration
+from sonde.calibration import Calibrated, Calibration, Confident, calibrate, check_calibration
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError, positive
 from sonde.lockstep import lockstep
@@ -29,6 +29,7 @@ from sonde.randomness import episode_keys, for_purpose
 from sonde.realtime import seconds_per_action
 from sonde.solvers.base import ControlProblem, Solver
 from sonde.solvers.solve import solve
+from sonde.theory.confidence import Confidence
 
 
 @eqx.filter_jit
@@ -48,13 +49,20 @@ def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
 
 
 @eqx.filter_jit
-def _condition(model: Model, params: Any, data: Data, calibrated: bool, holdout: float) -> tuple[Posterior, Calibration | None]:
+def _condition(
+    model: Model, params: Any, data: Data, calibrated: bool, holdout: float, confidence: Confidence
+) -> tuple[Posterior, Calibration | None]:
     def one_run(params: Any, data: Data) -> tuple[Posterior, Calibration | None]:
-        posterior = model.condition(params, data)
-        if holdout == 0:
-            return posterior, None
-        calibration = calibrate(model.condition(params, data.without(holdout)), data, data.held_out(holdout))
-        return Calibrated(posterior, calibration.factors) if calibrated else posterior, calibration
+        posterior = plain = unseen = model.condition(params, data)
+        calibration = None
+        if holdout > 0:
+            unseen = model.condition(params, data.without(holdout))
+            calibration = calibrate(unseen, data, data.held_out(holdout))
+            if calibrated:
+                posterior, unseen = (Calibrated(each, calibration.factors) for each in (plain, unseen))
+        if confidence.kind != "constant":
+            posterior = Confident(posterior, confidence.beta(plain, unseen, data, holdout))
+        return posterior, calibration
 
     return lockstep(one_run)(params, data)
 
@@ -96,6 +104,9 @@ class Explorer:
         capacity: int,
         seeds: Sequence[int] = (0,),
         beta: float = 2.0,
+        confidence: Literal["constant", "rkhs", "calibrated"] = "constant",
+        delta: float = 0.1,
+        norm_bound: float | None = None,
         particles: int = 10,
         imagine_noise: bool = False,
         holdout: float = 0.0,
@@ -104,7 +115,8 @@ class Explorer:
     ):
         """`method` is a name of `METHODS`; `capacity` is the number of transitions a run may collect.
 
-        `beta` is the width of the confidence region; `particles` and `imagine_noise` say how chance enters a plan; `holdout` is
+        `beta` is the width of the confidence region, unless `confidence`, with `delta` and `norm_bound`, has a rule for it;
+        `particles` and `imagine_noise` say how chance enters a plan; `holdout` is
         the fraction of the measurements that fits do not see, by which the model is judged and, if `calibrated`, recalibrated;
         `reward` is what a method that explores for one task (h-ucrl) maximises.
         """
@@ -117,6 +129,8 @@ class Explorer:
         self.model, self.solver, self.seeds = model, solver, tuple(seeds)
         self.state_dim, self.action_dim, self.capacity = state_dim, action_dim, capacity
         self.episode, self.existing = 0, 0
+        self._confidence = Confidence(confidence, float(beta), float(delta), norm_bound)
+        self._confidence.check("explorer", model, holdout, calibrated, capacity)
         if self.method.imagination is not None:
             self._imagination = self.method.imagination(beta=beta, noise=imagine_noise)
             self._objective = self.method.build_objective(reward)
@@ -230,7 +244,7 @@ class Explorer:
         return _append(data, *(jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states)))
 
     def _set_state(self, data: Data, params: Any, episode: int) -> None:
-        posterior, calibration = _condition(self.model, params, data, self._calibrated, self._holdout)
+        posterior, calibration = _condition(self.model, params, data, self._calibrated, self._holdout, self._confidence)
         if not _all_finite(posterior):
             raise SondeError(
                 "explorer: the posterior is not finite after conditioning on the data; "

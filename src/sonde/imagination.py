@@ -80,7 +80,10 @@ class Imagination(abc.ABC):
 
 @dataclass(frozen=True)
 class Optimistic(Imagination):
-    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, and so may believe the plausible."""
+    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, and so may believe the plausible.
+
+    Where the belief comes with a beta of its own, that one counts.
+    """
 
     def extra_controls(self, state_dim: int) -> int:
         """One eta per state dimension."""
@@ -91,7 +94,8 @@ class Optimistic(Imagination):
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The luckiest plausible state, as the planner defines luck."""
         del chance
-        return belief.mean + self.beta * belief.epistemic_std * extra, belief.aleatoric_std
+        beta = self.beta if belief.beta is None else belief.beta
+        return belief.mean + beta * belief.epistemic_std * extra, belief.aleatoric_std
 
 
 @dataclass(frozen=True)

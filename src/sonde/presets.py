@@ -38,6 +38,16 @@ PENDULUM_GP = RunConfig(
     solver=PENDULUM_SOLVER,
 )
 
+FIXED_GP = GaussianProcess(
+    hyperparameters="fixed",
+    lengthscale=2.0,
+    signal_std=2.0,
+    noise_std=0.02,
+    rank=512,  # more than it ever takes
+    input_scales=(0.7, 0.7, 4.0, 0.6),  # about the spread over what the pendulum can reach, here and below
+    target_scales=(0.15, 0.15, 0.5),
+)
+
 PENDULUM_ENSEMBLE = ProbabilisticEnsemble(
     members=7,  # number of ensembles
     layers=2,  # hidden layers
@@ -201,6 +211,8 @@ PRESETS = {
     "pendulum-pe-h-ucrl": replace(PENDULUM_PE, method="h-ucrl", task="keep-down"),
     # the same learner with less planning
     "pendulum-gp-lite": replace(PENDULUM_GP, episodes=4, particles=3, solver=LITE_SOLVER),
+    # the setting of the paper's theory: kernel, noise and units hold throughout, so that uncertainty can only shrink
+    "pendulum-gp-theory": replace(PENDULUM_GP, solver=LITE_SOLVER, model=FIXED_GP),
     # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
     "pendulum-pe-lite": replace(
         PENDULUM_PE,

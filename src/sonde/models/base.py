@@ -26,13 +26,15 @@ class Belief(eqx.Module):
     """What is believed of the next state, in state units.
 
     `epistemic_std` is what more data would remove, `aleatoric_std` is what it would not. An ensemble also says what each member
-    believes; `mean` and `epistemic_std` are then the mean and the std of the members' means.
+    believes; `mean` and `epistemic_std` are then the mean and the std of the members' means. `beta` is the half-width of the
+    region that holds the truth, in epistemic stds, where the model claims to know it.
     """
 
     mean: Float[Array, "*batch dx"]
     epistemic_std: Float[Array, "*batch dx"]
     aleatoric_std: Float[Array, "*batch dx"]
     members: Members | None = None
+    beta: Float[Array, "*batch dx"] | None = None
 
     def rescaled(self, epistemic: Float[Array, " dx"], aleatoric: Float[Array, " dx"]) -> "Belief":
         """With stds so many times as large; the members move away from their mean accordingly."""

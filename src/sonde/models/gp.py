@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.data import Data
 from sonde.errors import SondeError, one_of, positive
+from sonde.fields import added_later
 from sonde.models.base import Model
 from sonde.models.gp_posterior import GPPosterior, exact, low_rank
 from sonde.models.kernels import KERNELS
@@ -40,8 +41,8 @@ class GaussianProcess(Model):
     """Covariance function."""
     hyperparameters: Literal["learned", "fixed"] = "learned"
     """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
-    hold throughout, in state units and without normalisation; the uncertainty of the exact posterior (rank 0) can then only
-    shrink, which is the setting of the theory."""
+    hold throughout, in units of the scales (state units without any) and without normalisation by data; the uncertainty of the
+    exact posterior (rank 0) can then only shrink, which is the setting of the theory."""
     lengthscale: float = 1.0
     """Initial (or fixed) length-scale of every input."""
     signal_std: float = 1.0
@@ -66,6 +67,11 @@ class GaussianProcess(Model):
     ones, and means within a tenth of the std."""
     rank: int = 1024
     """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
+    input_scales: tuple[float, ...] = added_later(())
+    """Spread of each number of (x, u), in which length-scales count; by default that of the data so far, or 1 if
+    hyper-parameters are fixed."""
+    target_scales: tuple[float, ...] = added_later(())
+    """Spread of each number of x' - x, in which signal and noise stds count; by default as for the inputs."""
 
     def __post_init__(self):
         """Refuse settings that cannot work."""
@@ -83,6 +89,8 @@ class GaussianProcess(Model):
             fit_points=self.fit_points,
             tolerance=self.tolerance,
         )
+        positive("model", **{f"input_scales[{i}]": scale for i, scale in enumerate(self.input_scales)})
+        positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
         if self.rank < 0:
             raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
         if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
@@ -91,6 +99,10 @@ class GaussianProcess(Model):
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> GPParams:
         """The initial values, the same for every output."""
         del key  # nothing is random here
+        wanted = {"input_scales": state_dim + action_dim, "target_scales": state_dim}
+        for name, count in wanted.items():
+            if len(getattr(self, name)) not in (0, count):
+                raise SondeError(f"model: {name} must be {count} numbers (or none), got {list(getattr(self, name))}")
         full = lambda shape, value: jnp.full(shape, jnp.log(value), float)
         return GPParams(
             full((state_dim, state_dim + action_dim), self.lengthscale),
@@ -153,9 +165,13 @@ class GaussianProcess(Model):
         return jnp.exp(params.log_lengthscales), jnp.exp(params.log_signal), noise
 
     def _normalisers(self, data: Data) -> tuple[Normaliser, Normaliser]:
-        if self.hyperparameters == "fixed":
-            return Normaliser.identity(data.inputs().shape[1]), Normaliser.identity(data.targets().shape[1])
-        return Normaliser.of_inputs(data), Normaliser.of(data.targets(), data.mask())
+        fixed = self.hyperparameters == "fixed"
+        inputs, targets = (Normaliser.given(scales) if scales else None for scales in (self.input_scales, self.target_scales))
+        if inputs is None:
+            inputs = Normaliser.identity(data.inputs().shape[1]) if fixed else Normaliser.of_inputs(data)
+        if targets is None:
+            targets = Normaliser.identity(data.targets().shape[1]) if fixed else Normaliser.of(data.targets(), data.mask())
+        return inputs, targets
 
     def log_marginal_likelihood(
         self, params: GPParams, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"]

@@ -1,7 +1,7 @@
 """Covariance functions with unit signal variance, on inputs that are already divided by their length-scales.
 
 Each kernel is two functions: `cross(a, b)`, the matrix k(a_i, b_j), and `diagonal(a)`, the vector k(a_i, a_i). To add one,
-write them and add a line to `KERNELS`.
+write them and add a line to `KERNELS`. A third number says how uncertain the slope of a function is before any data.
 """
 
 from collections.abc import Callable
@@ -20,6 +20,8 @@ class Kernel(NamedTuple):
 
     cross: Callable[[Points, Others], Array]
     diagonal: Callable[[Points], Array]
+    slope_variance: float | None = None
+    """Prior variance of a partial derivative, d^2 k(a, b) / da_i db_i at a = b; None where functions have no derivative."""
 
 
 def _minus_half_squared_distance(a: Points, b: Others) -> Float[Array, "n m"]:
@@ -58,8 +60,8 @@ def _ones(a: Points) -> Float[Array, " n"]:
 
 
 KERNELS = {
-    "rbf": Kernel(_rbf, _ones),
-    "matern32": Kernel(_matern32, _ones),
-    "matern52": Kernel(_matern52, _ones),
-    "linear": Kernel(_linear, lambda a: 1 + jnp.sum(a * a, axis=-1)),
+    "rbf": Kernel(_rbf, _ones, 1.0),
+    "matern32": Kernel(_matern32, _ones, 3.0),
+    "matern52": Kernel(_matern52, _ones, 5.0 / 3.0),
+    "linear": Kernel(_linear, lambda a: 1 + jnp.sum(a * a, axis=-1), 1.0),
 }

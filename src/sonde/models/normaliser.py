@@ -1,5 +1,7 @@
 """Inputs and targets in units of their own spread."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
@@ -20,6 +22,11 @@ class Normaliser(eqx.Module):
     def identity(cls, dim: int) -> "Normaliser":
         """Leaves everything as it is."""
         return cls(jnp.zeros(dim), jnp.ones(dim))
+
+    @classmethod
+    def given(cls, scales: Sequence[float]) -> "Normaliser":
+        """Divides by these, whatever the data."""
+        return cls(jnp.zeros(len(scales)), jnp.asarray(scales, float))
 
     @classmethod
     def of_inputs(cls, data: Data, smallest: float = SMALLEST_SPREAD) -> "Normaliser":

@@ -20,10 +20,12 @@ from PIL import Image
 from sonde.config import RunConfig, world_label
 from sonde.errors import SondeError
 from sonde.explorer import Explorer
+from sonde.models.gp import GaussianProcess
 from sonde.runs.calibration_figure import calibration_figure
 from sonde.runs.files import write_atomically
 from sonde.runs.states_figure import states_figure
 from sonde.runs.store import RunStore
+from sonde.runs.theory_figure import theory_figure
 from sonde.worlds import World
 
 FORMATS = (".pdf", ".png", ".svg")
@@ -258,11 +260,24 @@ def draw_model(explorer: Explorer, world: World, path_of: Callable[[str], Path])
     return paths
 
 
+def draw_theory(store: RunStore, out: Path) -> bool:
+    """Uncertainty against the theorem's bound; False where a run has none (it has with a Gaussian process that is fixed)."""
+    file_format(out)
+    rows, model = store.load_metrics(), store.config.model
+    if not isinstance(model, GaussianProcess) or not any("theory/bound" in row for row in rows):
+        return False
+    with matplotlib.rc_context(STYLE):
+        figure = theory_figure(rows, model.kernel, store.config.world.state_dim + store.config.world.action_dim)
+        save_figure(figure, out, colours=64)
+    return True
+
+
 def draw_run(store: RunStore, explorer: Explorer) -> list[Path]:
     """All pictures of one run, in its folder; `explorer` is the run as it stands."""
-    folder = store.folder / "figures"
-    draw_curves([store], folder / "curves.png")
-    return [folder / "curves.png", *draw_model(explorer, store.config.world, lambda name: folder / f"{name}.png")]
+    path_of = lambda name: store.folder / "figures" / f"{name}.png"
+    draw_curves([store], path_of("curves"))
+    theory = [path_of("theory")] if draw_theory(store, path_of("theory")) else []
+    return [path_of("curves"), *draw_model(explorer, store.config.world, path_of), *theory]
 
 
 def file_format(out: Path) -> str:

@@ -20,6 +20,7 @@ from sonde.precision import double_precision
 from sonde.rollout import OnStep, repeated_rollouts
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
+from sonde.theory.logged import theory_metrics
 from sonde.worlds.base import has_simulator
 
 Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
@@ -40,6 +41,9 @@ def build_explorer(config: RunConfig, existing: Trajectory | None = None) -> Exp
         capacity=config.data_capacity + (0 if existing is None else existing.states.shape[-2]),
         seeds=config.seed_list,
         beta=config.beta,
+        confidence=config.confidence,
+        delta=config.delta,
+        norm_bound=config.norm_bound,
         particles=config.particles,
         imagine_noise=config.imagine_noise,
         holdout=config.holdout,
@@ -130,7 +134,8 @@ def learn(
         planned = trajectory.planned_information
         expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
-        return {"planned_information_gain": expected, "realised_information_gain": realised, **metrics, **held_out}
+        gains = {"planned_information_gain": expected, "realised_information_gain": realised}
+        return {**gains, **metrics, **held_out, **theory_metrics(explorer, config)}
 
     def tried() -> dict[str, np.ndarray]:
         every = config.evaluate_every

@@ -43,6 +43,22 @@ class Plane:
     """Positions and words to mark on the x axis, where plain numbers would say less."""
 
 
+@dataclass(frozen=True)
+class Coordinates:
+    """As many numbers q as a system has degrees of freedom, where its states x have more (an angle as cosine and sine).
+
+    Functions are for one point, in JAX.
+    """
+
+    names: tuple[str, ...]
+    to_state: Callable[[Array], Array]
+    """q -> x."""
+    from_state: Callable[[Array], Array]
+    """x -> q; also for an x that no q has, by projection."""
+    periods: tuple[float, ...]
+    """After which a coordinate is the same again; infinity for those that are no angles."""
+
+
 class World(abc.ABC):
     """A system. Actions are scaled to [-1, 1]; configuration is hashable."""
 
@@ -82,6 +98,10 @@ class World(abc.ABC):
 
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray] | None:
         """States and actions from the box that earlier public results sampled, where there are such results."""
+        return None
+
+    def coordinates(self) -> Coordinates | None:
+        """Coordinates with no constraints between them; None: the states are such."""
         return None
 
     def plane(self) -> Plane | None:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from sonde.errors import SondeError
 from sonde.objectives import RewardFunction
 from sonde.precision import double_precision
-from sonde.worlds.base import JaxWorld, Plane
+from sonde.worlds.base import Coordinates, JaxWorld, Plane
 
 GRAVITY, MASS, LENGTH, TIME_STEP = 10.0, 1.0, 1.0, 0.05
 MAX_TORQUE, MAX_SPEED = 2.0, 8.0
@@ -30,6 +30,14 @@ def angle(x: Float[Array, " dx"]) -> Float[Array, ""]:
 def observe(theta: Float[Array, "*n"], speed: Float[Array, "*n"]) -> Float[Array, "*n dx"]:
     """The state of an angle and an angular velocity."""
     return jnp.stack([jnp.cos(theta), jnp.sin(theta), speed], axis=-1)
+
+
+def _of_angle_and_speed(q: Float[Array, " 2"]) -> Float[Array, " dx"]:
+    return observe(q[0], q[1])
+
+
+def _angle_and_speed(x: Float[Array, " dx"]) -> Float[Array, " 2"]:
+    return jnp.stack([angle(x), x[2]])
 
 
 def _cost(theta, x, u):
@@ -111,6 +119,10 @@ class Pendulum(JaxWorld):
         rng = np.random.default_rng(REACHABLE_SEED)
         theta, speed, u = (rng.uniform(-1, 1, REACHABLE_POINTS) for _ in range(3))
         return np.stack([np.cos(np.pi * theta), np.sin(np.pi * theta), speed], axis=-1), u[:, None]
+
+    def coordinates(self) -> Coordinates:
+        """Angle, 0 upright, and angular velocity."""
+        return Coordinates(("th", "thdot"), _of_angle_and_speed, _angle_and_speed, (2 * np.pi, np.inf))
 
     def plane(self) -> Plane:
         """Angle and angular velocity."""

@@ -1,0 +1,203 @@
+"""Information gains against numpy's log-determinants, Lemma 1, and the greedy maximum against every choice there is."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gp_reference import condition, data_of, parameters, problem, reference_kernel, reference_scale
+from sonde import GaussianProcess, ProbabilisticEnsemble, SondeError
+from sonde.metrics import realised_information_gain
+from sonde.models.normaliser import Normaliser
+from sonde.theory import (
+    GREEDY_SHARE,
+    Prior,
+    exact_information_gain,
+    greedy_information,
+    greedy_model_complexity,
+    information_bound,
+    model_complexity,
+    one_run,
+)
+
+DZ = 3
+LENGTHSCALES = np.array([[0.7, 1.6, 1.1], [2.5, 0.5, 0.9]])
+SIGNAL, NOISE = np.array([0.6, 1.8]), np.array([0.05, 0.11])
+SHIFT, SCALE = np.array([0.3, -1.0, 0.0]), np.array([2.0, 0.5, 1.0])
+
+
+def prior_of(kernel: str = "rbf") -> Prior:
+    with jax.enable_x64(True):
+        units = Normaliser(jnp.asarray(SHIFT), jnp.asarray(SCALE))
+        return Prior(units, *(jnp.asarray(array) for array in (LENGTHSCALES, SIGNAL, NOISE)), kernel)
+
+
+def covariance(kernel: str, output: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """scikit-learn's kernel over the noise variance."""
+    scale = SCALE * reference_scale(kernel, LENGTHSCALES[output])
+    reference = reference_kernel(kernel, SIGNAL[output], LENGTHSCALES[output])
+    return reference((a - SHIFT) / scale, (b - SHIFT) / scale) / NOISE[output] ** 2
+
+
+def information(kernel: str, output: int, points: np.ndarray) -> float:
+    return 0.5 * np.linalg.slogdet(np.eye(len(points)) + covariance(kernel, output, points, points))[1]
+
+
+def posterior_covariance(kernel: str, output: int, points: np.ndarray, given: np.ndarray) -> np.ndarray:
+    cross = covariance(kernel, output, points, given)
+    known = covariance(kernel, output, given, given) + np.eye(len(given))
+    return covariance(kernel, output, points, points) - cross @ np.linalg.solve(known, cross.T)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern32", "matern52", "linear"])
+def test_exact_gain_is_the_log_determinant(kernel):
+    rng = np.random.default_rng(0)
+    points, given = rng.normal(size=(17, DZ)), rng.normal(size=(9, DZ))
+    prior = prior_of(kernel)
+    alone, after = exact_information_gain(prior, points), exact_information_gain(prior, points, given)
+    bound = information_bound(prior, points, given)
+    for j in range(2):
+        k = posterior_covariance(kernel, j, points, given)
+        np.testing.assert_allclose(alone[j], information(kernel, j, points), rtol=1e-9)
+        np.testing.assert_allclose(after[j], 0.5 * np.linalg.slogdet(np.eye(17) + k)[1], rtol=1e-7)
+        np.testing.assert_allclose(bound[j], 0.5 * np.log1p(np.diag(k)).sum(), rtol=1e-7)
+
+
+def test_lemma_1_holds_on_a_thousand_trajectories():
+    """Smooth random walks of 12 points after 10 earlier measurements, far apart or close together."""
+    rng = np.random.default_rng(1)
+    prior, slack = prior_of(), []
+    for _ in range(1000):
+        walk = np.cumsum(10 ** rng.uniform(-2, 1) * rng.normal(size=(12, DZ)), axis=0)
+        given = rng.normal(size=(10, DZ))
+        exact, bound = exact_information_gain(prior, walk, given), information_bound(prior, walk, given)
+        assert (exact >= 0).all()
+        slack.append(bound / exact - 1)
+    assert np.min(slack) >= -1e-9
+    assert np.max(slack) > 1, "points close together tell much the same"
+
+
+def test_lemma_1_is_an_equality_for_one_point_and_for_uncorrelated_ones():
+    rng = np.random.default_rng(2)
+    prior, given = prior_of(), rng.normal(size=(10, DZ))
+    one = rng.normal(size=(1, DZ))
+    np.testing.assert_allclose(exact_information_gain(prior, one, given), information_bound(prior, one, given), rtol=1e-9)
+    far = 100.0 * np.arange(8)[:, None] * np.ones(DZ)
+    np.testing.assert_allclose(exact_information_gain(prior, far), information_bound(prior, far), rtol=1e-9)
+    np.testing.assert_allclose(information_bound(prior, far), 8 * 0.5 * np.log1p((SIGNAL / NOISE) ** 2), rtol=1e-9)
+
+
+def test_the_bound_is_what_runs_report(x64):
+    """`realised_information_gain` on the posterior of a model, against the prior behind that posterior."""
+    rng = np.random.default_rng(3)
+    z, changes, queries = problem(rng, 20)
+    model = GaussianProcess(hyperparameters="fixed", rank=0)
+    posterior = jax.tree.map(lambda leaf: leaf[None], condition(model, parameters(), data_of(z, changes, 30, rng)))
+    realised = realised_information_gain(posterior, queries[None, :, :2], queries[None, :, 2:])
+    bound = information_bound(Prior.of(one_run(posterior)), queries, z)
+    np.testing.assert_allclose(realised[0], bound.sum(), rtol=1e-7)
+
+
+def test_scales_are_units(x64):
+    """A model with scales has the prior of one in whose units the data are written."""
+    rng = np.random.default_rng(4)
+    z, changes, queries = problem(rng, 20)
+    scales, spread = np.array([2.0, 0.5, 3.0]), np.array([0.2, 5.0])
+    model = GaussianProcess(hyperparameters="fixed", rank=0, input_scales=(2.0, 0.5, 3.0), target_scales=(0.2, 5.0))
+    plain = GaussianProcess(hyperparameters="fixed", rank=0)
+    given = Prior.of(condition(model, model.init(2, 1, jax.random.key(0)), data_of(z, changes)))
+    unit = Prior.of(condition(plain, plain.init(2, 1, jax.random.key(0)), data_of(z / scales, changes / spread)))
+    np.testing.assert_allclose(exact_information_gain(given, queries), exact_information_gain(unit, queries / scales))
+    np.testing.assert_allclose(given.noise_std, spread * np.asarray(unit.noise_std))
+
+
+@pytest.mark.parametrize("scales", [{"input_scales": (1.0, 2.0)}, {"target_scales": (1.0, 1.0, 1.0)}])
+def test_scales_of_the_wrong_number_are_refused(scales):
+    with pytest.raises(SondeError, match=r"must be [23] numbers \(or none\)"):
+        GaussianProcess(**scales).init(2, 1, jax.random.key(0))
+
+
+def brute_force(kernel: str, output: int, candidates: np.ndarray, count: int) -> float:
+    """The largest gain of any `count` candidates, any of them as often as one likes."""
+    choices = itertools.combinations_with_replacement(range(len(candidates)), count)
+    return max(information(kernel, output, candidates[list(choice)]) for choice in choices)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", "linear"])
+def test_greedy_is_close_to_the_best_of_all_choices(kernel):
+    rng = np.random.default_rng(5)
+    ratios = []
+    for _ in range(20):
+        candidates = rng.normal(size=(7, DZ))
+        greedy = greedy_information(prior_of(kernel), candidates, 4)
+        for j, n in itertools.product(range(2), range(1, 5)):
+            best = brute_force(kernel, j, candidates, n)
+            ratios.append(greedy[n - 1, j] / best)
+            assert greedy[n - 1, j] >= GREEDY_SHARE * best
+            if n == 1:
+                np.testing.assert_allclose(greedy[0, j], best, rtol=1e-9)
+    assert max(ratios) <= 1 + 1e-9, "nothing can be better than the best"
+
+
+def test_greedy_is_exact_for_uncorrelated_points():
+    """Also when there are more measurements than points, so that some are repeated."""
+    candidates = 100.0 * np.arange(4)[:, None] * np.ones(DZ)
+    greedy = greedy_information(prior_of(), candidates, 6)
+    for j, n in itertools.product(range(2), range(1, 7)):
+        np.testing.assert_allclose(greedy[n - 1, j], brute_force("rbf", j, candidates, n), rtol=1e-7)
+
+
+def test_greedy_gains_are_those_of_a_set_of_points():
+    """The rank-one updates, against log-determinants of greedily chosen points found by brute force."""
+    rng = np.random.default_rng(6)
+    candidates, chosen = rng.normal(size=(30, DZ)), []
+    for _ in range(25):
+        gains = [information("rbf", 1, candidates[[*chosen, i]]) for i in range(30)]
+        chosen.append(int(np.argmax(gains)))
+    expected = [information("rbf", 1, candidates[chosen[: n + 1]]) for n in range(25)]
+    np.testing.assert_allclose(greedy_information(prior_of(), candidates, 25)[:, 1], expected, rtol=1e-8)
+
+
+def test_model_complexity_by_hand():
+    rng = np.random.default_rng(7)
+    episodes = list(rng.normal(size=(3, 5, DZ)))
+    expected = sum(NOISE[j] ** 2 * np.trace(covariance("rbf", j, episodes[0], episodes[0])) for j in range(2))
+    for n in (1, 2):
+        given = np.concatenate(episodes[:n])
+        expected += sum(NOISE[j] ** 2 * np.trace(posterior_covariance("rbf", j, episodes[n], given)) for j in range(2))
+    np.testing.assert_allclose(model_complexity(prior_of(), episodes), expected, rtol=1e-9)
+
+
+def test_greedy_model_complexity_is_that_of_its_episodes_and_above_others():
+    rng = np.random.default_rng(8)
+    prior, candidates = prior_of(), rng.normal(size=(40, DZ))
+    greedy = greedy_model_complexity(prior, candidates, 4, 6)
+    # the same episodes, one at a time: all steps where the norm of the std is largest
+    episodes = []
+    for _ in range(4):
+        given = np.concatenate([*episodes, np.zeros((0, DZ))])
+        squared = sum(NOISE[j] ** 2 * np.diag(posterior_covariance("rbf", j, candidates, given)) for j in range(2))
+        episodes.append(np.repeat(candidates[[np.argmax(squared)]], 6, axis=0))
+        np.testing.assert_allclose(greedy[len(episodes) - 1], model_complexity(prior, episodes), rtol=1e-8)
+    for _ in range(10):
+        assert model_complexity(prior, list(rng.choice(candidates, (4, 6)))) < greedy[-1]
+
+
+def test_wrong_input_is_refused(x64):
+    with pytest.raises(SondeError, match=r"points must be finite rows \(x, u\) of shape \[n, 3\], got shape \[4, 2\]"):
+        exact_information_gain(prior_of(), np.zeros((4, 2)))
+    with pytest.raises(SondeError, match="finite"):
+        greedy_information(prior_of(), np.full((4, DZ), np.nan), 3)
+    with pytest.raises(SondeError, match="count must be a whole number above 0"):
+        greedy_information(prior_of(), np.zeros((4, DZ)), 0)
+    stacked = jax.tree.map(lambda leaf: leaf[None], prior_of())
+    with pytest.raises(SondeError, match="several runs in lockstep"):
+        information_bound(stacked, np.zeros((4, DZ)))
+    with pytest.raises(SondeError, match="at least one episode"):
+        model_complexity(prior_of(), [])
+    ensemble = ProbabilisticEnsemble(members=2, layers=1, width=4)
+    params = ensemble.init(2, 1, jax.random.key(0))
+    with pytest.raises(SondeError, match="exist for Gaussian processes that are not recalibrated, got EnsemblePosterior"):
+        Prior.of(ensemble.condition(params, data_of(np.zeros((1, 3)), np.zeros((1, 2)))))
