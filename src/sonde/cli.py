@@ -68,6 +68,7 @@ def explore(args: list[str]) -> None:
 def _run(store, console: Console, from_episode: int | None = None):
     """Run to the end with live progress, then draw."""
     from sonde.progress import LiveProgress
+    from sonde.report import how_it_ended
     from sonde.runs.figures import draw_run
     from sonde.runs.run import run
 
@@ -81,6 +82,8 @@ def _run(store, console: Console, from_episode: int | None = None):
         safe = f"Stopped. Everything up to the last finished episode is safe: 'sonde resume {store.folder}' goes on."
         console.print(safe, soft_wrap=True)
         raise SystemExit(130) from None
+    if ending := how_it_ended(store):
+        console.print(ending, soft_wrap=True)
     figures = draw_run(store, explorer)
     console.print(f"Run: {store.folder}", soft_wrap=True)
     for figure in figures:
@@ -109,6 +112,8 @@ def resume(args: list[str]) -> None:
         raise SondeError(f"no checkpoint after episode {chosen.from_episode}; there are: {', '.join(map(str, available))}")
     if chosen.from_episode is None and available[-1] >= store.config.episodes:
         print(f"All {store.config.episodes} episodes were done before: drawing them again.")
+    elif chosen.from_episode is None and store.why_stopped():
+        print("The run was finished before: drawing it again.")
     _run(store, Console(), chosen.from_episode)
 
 

@@ -22,6 +22,7 @@ from sonde.rollout import SIDE_BY_SIDE
 from sonde.solvers import SOLVERS
 from sonde.solvers.base import Solver
 from sonde.solvers.icem import ICEM
+from sonde.stopping import StoppingRule, stopping_rule
 from sonde.tasks import check_aim, is_in_file, reward_named, task_label, task_named, with_absolute_path
 from sonde.theory.confidence import Confidence
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World
@@ -57,7 +58,7 @@ class RunConfig:
     task: str | None = None
     """The task that h-ucrl explores for; other methods take none."""
     episodes: int = 10
-    """Experiments on the true system."""
+    """Experiments on the true system; with `until`, the most that there may be."""
     horizon: int = 100
     """Steps of each run of the policy; where a system ends its own episode earlier, it is restarted and the steps go on."""
     rollouts: int = 1
@@ -112,6 +113,9 @@ class RunConfig:
     average over them."""
     task_settings: tuple[TaskSettings, ...] = added_later(())
     """Tasks that are evaluated for another number of steps, or by another solver, than evaluation_horizon and solver say."""
+    until: str | None = added_later(None)
+    """Stop before the last episode once all runs are below a tolerance: 'uncertainty<0.05', the largest epistemic std in reach,
+    in state units; or 'information<2', what the planner expected of the episode, in nats."""
 
     def __post_init__(self):
         """Refuse what cannot be run."""
@@ -136,6 +140,7 @@ class RunConfig:
         confidence.check("config", self.model, self.holdout, self.calibrated, self.data_capacity)
         check_calibration("config", self.holdout, self.calibrated)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
+        _ = self.stopping_rule
         # a person's file is read when a run is made or asked for the task, not by all who look
         for name in self.tasks:
             if not is_in_file(name):
@@ -182,6 +187,12 @@ class RunConfig:
     def task_names(self) -> tuple[str, ...]:
         """The tasks that are evaluated."""
         return self.tasks or tuple(self.world.tasks)
+
+    @property
+    def stopping_rule(self) -> StoppingRule | None:
+        """When to stop before the last episode; None: never."""
+        method = method_named(self.method, self.task, self.model)
+        return None if self.until is None else stopping_rule(self.until, method, self.solver, self.world)
 
     @property
     def evaluation_members(self) -> int:

@@ -28,7 +28,10 @@ class LiveProgress:
     def __init__(self, config: RunConfig, console: Console, done: list[Row]):
         """`done` are the rows of episodes that an earlier part of the run finished."""
         self.config, self.console = config, console
+        self.rule = config.stopping_rule
+        self.worst: list[tuple[int, float]] = []  # episodes and what the rule looks at, of the run that is furthest from it
         self.columns = ["episode", "transitions", "information", "uncertainty", "model error"]
+        self.columns += [self.rule.quantity.label] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += ["plan s", "fit s", "evaluate s"]
         self.table = Table(*self.columns, title=self._title(), title_justify="left")
@@ -61,23 +64,32 @@ class LiveProgress:
             self.episode_seconds.append(time.perf_counter() - self.episode_began)
             cells = self._add(rows)
             if not self.live:
-                self.console.print(", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True)), soft_wrap=True)
+                line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
+                self.console.print(line + ("" if "stopped" in rows[0] else self._outlook()), soft_wrap=True)
         elif self.live:
             phase, _, step = phase.partition("/")
             doing = f"{PHASES[phase]}, {step}" if step else PHASES[phase]
-            text = f"episode {episode} of {self.config.episodes}: {doing}{self._remaining(episode)}"
+            limit = f"{'at most ' if self.rule else ''}{self.config.episodes}"
+            text = f"episode {episode} of {limit}: {doing}{self._remaining(episode)}{self._outlook()}"
             self.live.update(Group(self.table, Spinner("dots", text)))
 
     def _title(self) -> str:
         seeds = f", {self.config.seeds} runs in lockstep (means)" if self.config.seeds > 1 else ""
         task = f" on {self.config.task}" if self.config.task else ""
-        return f"{self.config.method}{task}: {self.config.episodes} episodes of {self.config.steps} steps{seeds}"
+        until = f" until {self.rule.text}, at most" if self.rule else ""
+        return f"{self.config.method}{task}:{until} {self.config.episodes} episodes of {self.config.steps} steps{seeds}"
+
+    def _outlook(self) -> str:
+        """How many more episodes the stopping rule is expected to take."""
+        return f"; {self.rule.outlook(self.worst, self.config.episodes)}" if self.rule else ""
 
     def _remaining(self, episode: int) -> str:
         if not self.episode_seconds:
             return " (the first one also compiles)"
         # the first episode compiles, so a later one is the better guess
-        left = (self.config.episodes - episode + 1) * self.episode_seconds[-1]
+        expected = self.rule.episodes_left(self.worst) if self.rule else None
+        possible = self.config.episodes - episode + 1
+        left = min(possible, possible if expected is None else expected) * self.episode_seconds[-1]
         return f" (about {left / 60:.0f} min left)" if left > 90 else f" (about {left:.0f} s left)"
 
     def _add(self, rows: list[Row]) -> list[str]:
@@ -97,6 +109,10 @@ class LiveProgress:
             mean("max_epistemic_common", 4),
             mean("model_rmse", 4),
         ]
+        if self.rule:
+            worst = self.rule.worst(row.get(self.rule.quantity.metric) for row in rows)
+            self.worst += [] if worst is None else [(rows[0]["episode"], worst)]
+            cells.append("-" if worst is None else f"{worst:.4g}")
         for task in self.config.task_names if self.config.evaluate_every else ():
             reached, solved = mean(f"return/{task_label(task)}", None), mean(f"success/{task_label(task)}", 2)
             cells.append(reached if solved == "-" else f"{reached} (success {solved})")

@@ -73,6 +73,16 @@ def evaluation_report(
         console.print(f"Video: {video}", soft_wrap=True)
 
 
+def how_it_ended(store: RunStore) -> str | None:
+    """Why a run with a stopping rule is over, or what it did not reach; None if it has no such rule."""
+    rule = store.config.stopping_rule
+    if rule is None:
+        return None
+    rows = store.load_metrics()
+    values = [row.get(rule.quantity.metric) for row in rows if row["episode"] == rows[-1]["episode"]]
+    return store.why_stopped() or rule.why_not(values, store.config.episodes)
+
+
 def command() -> str:
     """How this person calls sonde: by its name if the shell finds it."""
     if shutil.which("sonde"):

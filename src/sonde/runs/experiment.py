@@ -94,8 +94,13 @@ class Experiment:
 
     @property
     def finished(self) -> bool:
-        """Whether all episodes were told."""
-        return self.episode >= self.config.episodes
+        """Whether all episodes were told, or those that were are enough (`stopped`)."""
+        return self.episode >= self.config.episodes or self.stopped is not None
+
+    @property
+    def stopped(self) -> str | None:
+        """Why there is no need for more episodes, as `until` of the config asks, in words; None: there is."""
+        return self._parts()[0].why_stopped()
 
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
         """The policy for the next episode; with a `budget`, it takes at most so many seconds per action.
@@ -167,7 +172,8 @@ class Experiment:
 
     def _refuse_more(self) -> None:
         if self.finished:
-            raise SondeError(f"experiment: all {self.config.episodes} episodes were told; solve tasks with what was learned")
+            why = self.stopped or f"all {self.config.episodes} episodes were told"
+            raise SondeError(f"experiment: {why.rstrip('.')}; solve tasks with what was learned")
 
 
 def _goals(task: Task | GoalTask, goal: np.ndarray | None, runs: int, name: str) -> Array | None:

@@ -65,7 +65,10 @@ def restore_explorer(store: RunStore, episode: int) -> Explorer:
 
 
 def run(store: RunStore, progress: Progress, from_episode: int | None = None) -> Explorer:
-    """Explore until all episodes are done, starting after the newest checkpoint (or after `from_episode`)."""
+    """Explore until all episodes are done, or those that are suffice (`until` of the config).
+
+    It starts after the newest checkpoint, or after `from_episode`.
+    """
     if not has_simulator(store.config.world):
         raise SondeError(f"{store.folder}: this system is run by its owner; go on with sonde.Experiment (ask and tell)")
     with store.locked():
@@ -73,7 +76,7 @@ def run(store: RunStore, progress: Progress, from_episode: int | None = None) ->
         start = (checkpoints[-1] if checkpoints else 0) if from_episode is None else from_episode
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        while explorer.episode < store.config.episodes:
+        while explorer.episode < store.config.episodes and store.why_stopped() is None:
             one_episode(store, explorer, progress)
         return explorer
 
@@ -137,9 +140,9 @@ def learn(
         gains = {"planned_information_gain": expected, "realised_information_gain": realised}
         return {**gains, **metrics, **held_out, **theory_metrics(explorer, config)}
 
-    def tried() -> dict[str, np.ndarray]:
+    def tried(last: bool) -> dict[str, np.ndarray]:
         every = config.evaluate_every
-        due = every > 0 and (number % every == 0 or number == config.episodes)
+        due = every > 0 and (number % every == 0 or last)
         if not due or not has_simulator(config.world):
             return {}
         found = {}
@@ -151,7 +154,10 @@ def learn(
                 found[f"success/{task_label(task)}"] = played.success
         return found
 
-    metrics = {**timed("evaluate", judged), **timed("evaluate", tried)}
+    metrics, rule = timed("evaluate", judged), config.stopping_rule
+    stopped = None if rule is None else rule.why_stop(metrics[rule.quantity.metric].tolist(), number, config.episodes)
+    last = stopped is not None or number == config.episodes
+    metrics |= timed("evaluate", lambda: tried(last))
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
     times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
     rows = [
@@ -161,6 +167,7 @@ def learn(
             "transitions": explorer.transitions,
             **{name: _number(values[i]) for name, values in metrics.items()},
             **times,
+            **({} if stopped is None else {"stopped": stopped}),
         }
         for i, seed in enumerate(explorer.seeds)
     ]

@@ -59,6 +59,8 @@ class RunStore:
             check_aim(task_named(config.world, task), config.settings_for(task).solver, task)
         if config.task is not None:
             reward_named(config.world, config.task)
+        if config.stopping_rule is not None:
+            config.stopping_rule.check_world(config.world)
         existing = None if config.data is None else read_measurements(config.data, config.world)
         if folder.exists() and not overwrite:
             raise SondeError(
@@ -273,6 +275,11 @@ class RunStore:
                 if not torn:
                     raise SondeError(f"{self.metrics_path}, line {number} is not a line of metrics; remove it") from None
         return rows
+
+    def why_stopped(self) -> str | None:
+        """Why the run has stopped for good, by its rule, in words; None: it has not."""
+        newest = max(self.checkpoints(), default=0)
+        return next((row.get("stopped") for row in self.load_metrics() if row["episode"] == newest), None)
 
     def forget_after(self, episode: int) -> None:
         """Drop what an interruption, or a person who goes back, left of later episodes."""

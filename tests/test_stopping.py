@@ -1,0 +1,173 @@
+"""When to stop: at the first episode below the tolerance, for a stated reason, however the run was interrupted."""
+
+import io
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from sonde import SAC, Experiment, GymWorld, OwnSystem, RunConfig, SondeError
+from sonde.cli import resume
+from sonde.config import from_json, to_json
+from sonde.progress import LiveProgress
+from sonde.report import how_it_ended
+from sonde.runs.run import run
+from sonde.runs.store import RunStore
+from test_own_system import CONFIG as OWN
+from test_own_system import measured
+from test_runs import contents, quiet, without_times
+from tiny import TINY
+
+EPISODES = 5
+BASE = replace(TINY, episodes=EPISODES, seeds=2, evaluate_every=0)
+METRICS = {"uncertainty": "max_epistemic", "information": "planned_information_gain"}
+
+
+def worst(rows: list[dict], metric: str) -> list[float]:
+    """Of each episode, the largest over seeds."""
+    return [max(row[metric] for row in rows if row["episode"] == n) for n in range(1, rows[-1]["episode"] + 1)]
+
+
+@pytest.fixture(scope="module")
+def endless(tmp_path_factory) -> RunStore:
+    """The same run without a rule."""
+    store = RunStore.create(tmp_path_factory.mktemp("stopping") / "endless", BASE)
+    run(store, quiet)
+    return store
+
+
+def crossing(values: list[float]) -> tuple[float, int]:
+    """A tolerance that the values fall below for the first time in the middle of the run, and when."""
+    lowest = [min(values[: n + 1]) for n in range(EPISODES)]
+    when = next(n for n in range(1, EPISODES - 1) if lowest[n] < lowest[n - 1])
+    return math.sqrt(lowest[when - 1] * lowest[when]), when + 1
+
+
+@pytest.mark.parametrize("quantity", METRICS)
+def test_a_run_stops_at_the_first_episode_below_the_tolerance(endless, tmp_path, quantity):
+    rows = endless.load_metrics()
+    tolerance, when = crossing(worst(rows, METRICS[quantity]))
+    store = RunStore.create(tmp_path / "run", replace(BASE, until=f"{quantity}<{tolerance!r}", evaluate_every=EPISODES))
+    run(store, quiet)
+    stopped = store.load_metrics()
+    assert stopped[-1]["episode"] == when < EPISODES
+    shared = [{k: v for k, v in row.items() if k != "stopped" and "/" not in k} for row in stopped]
+    assert shared == [{k: v for k, v in row.items() if "/" not in k} for row in rows if row["episode"] <= when]
+    reason = store.why_stopped()
+    assert reason is not None and reason.startswith(f"Stopped after episode {when} of at most {EPISODES}: ")
+    assert "in the worst of 2 runs, below" in reason
+    assert [row["episode"] for row in stopped if "return/swing-up" in row] == [when, when], "tasks are tried after the last one"
+    assert [row.get("stopped") for row in stopped[-2:]] == [reason, reason]
+
+
+def test_an_interrupted_run_stops_where_it_would_have(endless, tmp_path, capsys):
+    tolerance, when = crossing(worst(endless.load_metrics(), "max_epistemic"))
+    whole = RunStore.create(tmp_path / "whole", replace(BASE, until=f"uncertainty<{tolerance!r}"))
+    run(whole, quiet)
+    shutil.copytree(whole.folder, tmp_path / "again")
+    again = RunStore.open(tmp_path / "again")
+    run(again, quiet, from_episode=when - 1)
+    assert contents(again.folder) == contents(whole.folder)
+    assert without_times(again.load_metrics()) == without_times(whole.load_metrics())
+    resume([str(again.folder)])
+    printed = capsys.readouterr().out
+    assert "finished before" in printed and f"Stopped after episode {when} of at most {EPISODES}" in printed
+    assert contents(again.folder) == contents(whole.folder)
+
+
+def test_a_limit_that_comes_first_is_told(tmp_path):
+    store = RunStore.create(tmp_path / "run", replace(BASE, episodes=1, until="uncertainty<1e-9"))
+    run(store, quiet)
+    value = max(row["max_epistemic"] for row in store.load_metrics())
+    told = "All 1 episodes are done, and uncertainty<1e-9 was not reached: the largest uncertainty is "
+    assert store.why_stopped() is None and how_it_ended(store) == f"{told}{value:.3g} in the worst of 2 runs."
+
+
+def test_a_value_is_never_rounded_to_the_other_side():
+    rule = RunConfig(until="uncertainty<0.05").stopping_rule
+    assert rule.why_stop([0.0499996, 0.01], 6, 20).endswith("is 0.0499996 in the worst of 2 runs, below 0.05.")
+    assert rule.why_stop([0.0481], 6, 20) == (
+        "Stopped after episode 6 of at most 20: the largest uncertainty is 0.0481, below 0.05."
+    )
+    assert rule.why_stop([0.05], 6, 20) is None, "not below"
+    assert rule.why_stop([0.01, None], 6, 20) is None, "not known of all"
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_the_estimate_knows_powers_of_the_episode(power):
+    rule = RunConfig(until="uncertainty<0.048").stopping_rule
+    first = next(n for n in range(1, 10_000) if n**-power < 0.048)
+    for done in (3, 8):
+        history = [(n, float(n**-power)) for n in range(1, done + 1)]
+        left = max(1, first - done)
+        assert rule.episodes_left(history) == left
+        assert rule.outlook(history, 1000) == f"about {left} more episode{'s' if left > 1 else ''} until uncertainty<0.048"
+    assert (
+        rule.outlook([(n, 1 / n) for n in range(1, 5)], 6)
+        == "uncertainty<0.048 is not expected within the 2 more that there can be"
+    )
+
+
+def test_the_estimate_admits_what_it_does_not_know():
+    rule = RunConfig(until="information<2").stopping_rule
+    assert rule.outlook([(1, 9.0), (2, 5.0)], 10) == "too early to say when information<2"
+    assert rule.outlook([(1, 5.0), (2, 6.0), (3, 7.0)], 10) == "not falling yet towards information<2"
+    assert math.isinf(rule.episodes_left([(1, 5.0), (2, 5.0 - 1e-9), (3, 5.0 - 2e-9)]))
+
+
+def test_progress_says_how_many_more():
+    text = io.StringIO()
+    config = replace(TINY, episodes=20, until="uncertainty<0.099")
+    row = lambda n: {"seed": 0, "episode": n, "transitions": 12 * n, "max_epistemic": 1 / n}
+    with LiveProgress(config, Console(file=text, width=200), [row(n) for n in (1, 2, 3)]) as progress:
+        progress("done", 4, [row(4)])
+    printed = text.getvalue()
+    assert "opax: until uncertainty<0.099, at most 20 episodes" in printed
+    assert "largest uncertainty 0.25" in printed and "about 7 more episodes until uncertainty<0.099" in printed
+
+
+@pytest.mark.parametrize("until", ["soon", "uncertainty", "uncertainty<", "uncertainty<0", "information<nan", "information<=2"])
+def test_what_is_no_rule_is_refused(until):
+    with pytest.raises(SondeError, match=r"expected 'uncertainty<NUMBER' or 'information<NUMBER'.*got"):
+        RunConfig(until=until)
+
+
+def test_rules_that_cannot_be_followed_are_refused(tmp_path):
+    with pytest.raises(SondeError, match="acts at random expects nothing"):
+        RunConfig(method="random", until="information<2")
+    with pytest.raises(SondeError, match="nobody knows what a system of your own can reach"):
+        replace(OWN, until="uncertainty<1")
+    config = replace(TINY, world=GymWorld("Pendulum-v1", judge_steps=0), evaluate_every=0, until="uncertainty<1")
+    with pytest.raises(SondeError, match="known what it can reach, got GymWorld"):
+        RunStore.create(tmp_path / "run", config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_policy_that_does_not_plan_is_judged_by_what_it_visits():
+    assert RunConfig(until="information<2").stopping_rule.quantity.metric == "planned_information_gain"
+    for config in (RunConfig(solver=SAC()), RunConfig(world=OwnSystem(states=("x",), actions=("u",)))):
+        assert replace(config, until="information<2").stopping_rule.quantity.metric == "realised_information_gain"
+
+
+def test_the_rule_survives_json_and_older_configs_stay_as_they_are():
+    config = replace(TINY, until="uncertainty<0.05")
+    assert from_json(to_json(config), "here") == config
+    assert "until" not in to_json(TINY)
+
+
+def test_a_system_of_ones_own_stops_too(tmp_path):
+    with Experiment(tmp_path / "endless", OWN) as experiment:
+        gains = [experiment.tell(measured(n))[0]["realised_information_gain"] for n in (1, 2)]
+    config = replace(OWN, until=f"information<{max(gains) * 1.01}")
+    with Experiment(tmp_path / "run", config) as experiment:
+        assert experiment.stopped is None and not experiment.finished
+        experiment.tell(measured(1))
+        assert experiment.finished and "could tell at most" in experiment.stopped
+        with pytest.raises(SondeError, match=r"Stopped after episode 1 of at most 3.*solve tasks"):
+            experiment.ask()
+    with Experiment(tmp_path / "run", config) as experiment:
+        assert experiment.finished and experiment.episode == 1
+    assert np.isfinite(gains).all()
