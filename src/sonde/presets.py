@@ -198,6 +198,11 @@ FETCH = RunConfig(
     solver=FETCH_SOLVER,
 )
 FETCH_LITE_SOLVER = replace(FETCH_SOLVER, samples=48, elites=6, horizon=15)
+FETCH_LITE_TASK_SETTINGS = (
+    TaskSettings("pick-place", 50, replace(FETCH_LITE_SOLVER, aggregate="best")),
+    TaskSettings("throw", 50, replace(FETCH_LITE_SOLVER, exponent=2.0)),
+    TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, use_mean=False)),
+)
 
 # a third of the gradient steps; larger ones, and targets that follow faster, make up for it
 LITE_SAC = replace(
@@ -250,20 +255,18 @@ PRESETS = {
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),
     "fetch-construction": FETCH,
-    # one block, less planning, and smaller networks that learn faster, since there are few rounds
+    # two blocks, fewer and shorter rollouts, less planning, and smaller networks that learn faster, since there are few data
     "fetch-construction-lite": replace(
         FETCH,
-        world=FetchConstruction(blocks=1),
-        episodes=3,
+        world=FetchConstruction(blocks=2),
+        episodes=10,
         rollouts=10,
+        horizon=50,
         evaluation_rollouts=4,
-        evaluate_every=3,
-        model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=200, learning_rate=1e-3),
+        evaluate_every=10,
+        model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=100, learning_rate=1e-3),
         solver=FETCH_LITE_SOLVER,
-        task_settings=tuple(
-            replace(settings, horizon=50, solver=replace(settings.solver, samples=48, elites=6, horizon=15))
-            for settings in FETCH_TASK_SETTINGS
-        ),
+        task_settings=FETCH_LITE_TASK_SETTINGS,
     ),
     # the same learners with less planning, and faster learning since there are few episodes
     "swimmer-lite": replace(
