@@ -329,11 +329,11 @@ def test_pictures_show_blocks_and_goals_and_change_nothing():
     assert plain.shape == (480, 480, 3) and plain.dtype == np.uint8
     red, green = (plain[..., channel].astype(int) for channel in (0, 1))
     assert ((red - green > 80).sum() > 50) and ((green - red > 80).sum() > 50), "blocks have colours"
-    copies.show_goals(PickPlace().sample_goal(np.random.default_rng(0)).reshape(4, 3))
+    copies.show_goal(PickPlace().sample_goal(np.random.default_rng(0)))
     marked = copies.picture()
     changed = (np.abs(marked.astype(int) - plain).max(axis=-1) > 20).mean()
     assert 0.001 < changed < 0.1
-    copies.show_goals(None)
+    copies.show_goal(None)
     np.testing.assert_array_equal(copies.picture(), plain)
     np.testing.assert_array_equal(copies.save(0), before)
     copies.close()

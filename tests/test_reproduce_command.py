@@ -159,7 +159,7 @@ def test_a_failure_is_told_and_ends_with_1(tiny_runs, monkeypatch, tmp_path, cap
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["figure-1"], "unknown figure 'figure-1'; expected one of: all, downstream, rewards, uncertainty"),
+        (["figure-1"], "unknown figure 'figure-1'; expected one of: all, downstream, manipulation, rewards, uncertainty"),
         (["uncertainty", "--only", "cheetah"], "'cheetah'; expected one of: pendulum-gp, pendulum-pe"),
         (["uncertainty", "--methods", "h-ucrl"], "'h-ucrl'; expected one of"),
         (["uncertainty", "--seeds", "0"], "seeds must be a whole number"),

@@ -24,7 +24,8 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   analyse DIR              where the learned system rests, whether it is stable there, what actions can do
   plot DIR [DIR ...]       draw runs side by side
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
-  reproduce FIGURE         make the paper's figures anew and answer its claims: uncertainty, downstream, rewards or all
+  reproduce FIGURE         make the paper's figures anew and answer its claims: uncertainty, downstream, manipulation,
+                           rewards or all
   bench [PATH ...]         measure the hot paths on this machine, against its limits and (--peers) against other packages
   list                     presets, worlds and tasks, models, methods
 

@@ -25,7 +25,7 @@ class ReproduceArguments:
     """Make figures of the paper anew: run what is missing, draw, and answer the paper's claims. May be stopped at any time."""
 
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
-    """uncertainty (Figure 1), downstream (Figure 2), rewards (Figure 4) or all."""
+    """uncertainty (Figure 1), downstream (Figure 2), manipulation (Figure 3), rewards (Figure 4) or all."""
     scale: Literal["small", "medium", "paper"] = "small"
     """How many rounds and seeds: small fits two cores, medium a GPU for half an hour, paper is all."""
     seeds: int | None = None
@@ -35,7 +35,7 @@ class ReproduceArguments:
     out: Path = Path("reproduced")
     """Folder for runs, tables and figures."""
     only: tuple[str, ...] = ()
-    """Only these: pendulum-gp, pendulum-pe, mountain-car, reacher, swimmer, cheetah."""
+    """Only these: pendulum-gp, pendulum-pe, mountain-car, reacher, swimmer, cheetah, fetch-construction."""
     methods: tuple[str, ...] = ()
     """Only these methods."""
     run: bool = True

@@ -113,7 +113,7 @@ def evaluate(
     """
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
-    asked = task_named(world, task)
+    asked, world = task_named(world, task), world.for_task(task)
     check_aim(asked, solver, task)
     keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:

@@ -12,7 +12,7 @@ from sonde.models.ensemble import ProbabilisticEnsemble
 from sonde.models.gp import GaussianProcess
 from sonde.solvers.icem import ICEM
 from sonde.solvers.sac import SAC
-from sonde.worlds import Cheetah, MountainCar, Pendulum, Reacher, Swimmer, World
+from sonde.worlds import Cheetah, FetchConstruction, MountainCar, Pendulum, Reacher, Swimmer, World
 
 PENDULUM_SOLVER = ICEM(  # the same for both models
     samples=500,
@@ -192,6 +192,28 @@ FETCH_TASK_SETTINGS = (  # extrinsic phase; the steps are not in the tables
     TaskSettings("flip", 500, replace(FETCH_SOLVER, horizon=30, exponent=3.5, use_mean=False, aggregate="sum")),
 )
 
+FETCH = RunConfig(
+    world=FetchConstruction(blocks=4),
+    method="opax-heuristic",
+    episodes=300,  # not in the tables, nor are the evaluations; what the public runs collect
+    rollouts=20,
+    horizon=100,
+    evaluation_rollouts=20,
+    evaluate_every=25,
+    particles=5,  # not in the tables; one for each member
+    imagine_noise=False,
+    evaluation_imagination="members",
+    task_settings=FETCH_TASK_SETTINGS,
+    model=FETCH_ENSEMBLE,
+    solver=FETCH_SOLVER,
+)
+FETCH_LITE_SOLVER = replace(FETCH_SOLVER, samples=48, elites=6, horizon=15)
+FETCH_LITE_TASK_SETTINGS = (
+    TaskSettings("pick-place", 50, replace(FETCH_LITE_SOLVER, aggregate="best")),
+    TaskSettings("throw", 50, replace(FETCH_LITE_SOLVER, exponent=2.0)),
+    TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, use_mean=False)),
+)
+
 # a third of the gradient steps; larger ones, and targets that follow faster, make up for it
 LITE_SAC = replace(
     MOUNTAIN_CAR_SAC,
@@ -243,6 +265,20 @@ PRESETS = {
         evaluation_rollouts=10,
         model=replace(REACHER_ENSEMBLE, layers=3, width=128, epochs=100, noise="fixed"),
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
+    ),
+    "fetch-construction": FETCH,
+    # two blocks, fewer and shorter rollouts, less planning, and smaller networks that learn faster, since there are few data
+    "fetch-construction-lite": replace(
+        FETCH,
+        world=FetchConstruction(blocks=2),
+        episodes=10,
+        rollouts=10,
+        horizon=50,
+        evaluation_rollouts=4,
+        evaluate_every=10,
+        model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=100, learning_rate=1e-3),
+        solver=FETCH_LITE_SOLVER,
+        task_settings=FETCH_LITE_TASK_SETTINGS,
     ),
     # the same learners with less planning, and faster learning since there are few episodes
     "swimmer-lite": replace(

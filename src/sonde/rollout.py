@@ -156,6 +156,7 @@ def _step_through(
     rows: list[tuple[np.ndarray, ...]] = []
     ended = np.zeros(policy.copies, bool)
     policy.reset()
+    copies.show_goal(None if policy.goals is None else np.asarray(policy.goals[0, 0]))
     x = timed(lambda: copies.reset([int(seed) for seed in seeds]))
     for t in range(horizon):
         u, planned = policy.act(x)

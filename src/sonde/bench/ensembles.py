@@ -52,15 +52,7 @@ def with_particles(setting: Setting, particles: int) -> Setting:
 PENDULUM, CHEETAH = _of_preset("pendulum-pe", 5000), _of_preset("cheetah", 1000)
 # as many as the paper's tables have; the presets imagine no noise
 PENDULUM_WITH_NOISE, CHEETAH_WITH_NOISE = with_particles(PENDULUM, 10), with_particles(CHEETAH, 10)
-FETCH = Setting(  # a robot arm that builds with blocks; no preset has it
-    "fetch",
-    58,
-    4,
-    ProbabilisticEnsemble(members=5, layers=3, width=256, noise="fixed"),
-    ICEM(samples=128, horizon=30, elites=10, iterations=3),
-    1,
-    1000,
-)
+FETCH = replace(_of_preset("fetch-construction", 1000), name="fetch")
 SETTINGS = (PENDULUM, CHEETAH, FETCH)
 TINY = Setting(
     "tiny",

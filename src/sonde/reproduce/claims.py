@@ -1,9 +1,9 @@
 """The paper's claims as functions of the results: each answers "holds", "does not hold" or "undecided", with its numbers.
 
 What is compared is one number per seed: the mean over rounds of the log of an uncertainty (so a difference is the log of a
-ratio, averaged over rounds), or the best return until the last round. Methods are compared in the rounds, and over the seeds,
-that both have. How parts make a whole, and how many seeds it takes, says `sonde.reproduce.evidence`; what was not run leaves
-its part undecided.
+ratio, averaged over rounds), the best return until the last round, or the success rate in that round. Methods are compared in
+the rounds, and over the seeds, that both have. How parts make a whole, and how many seeds it takes, says
+`sonde.reproduce.evidence`; what was not run leaves its part undecided.
 """
 
 import math
@@ -18,6 +18,7 @@ from sonde.reproduce.comparisons import (
     blank_evidence,
     by_setting,
     compare_scores,
+    compare_success,
     compare_uncertainty,
     counted,
     judged,
@@ -38,6 +39,8 @@ ALIKE = 1.25
 ON_PAR, WIDE_MARGIN, LEVEL = 0.10, 0.25, 0.01
 """Parts of a panel's span (random actions to oracle or best method): so near is on par, so far apart a wide margin, and less
 than the last is no difference worth the name (all methods keep the pendulum down to the thousandth)."""
+ALIKE_SUCCESS = 0.05
+"""Success rates so near, on a scale from 0 to 1, are on par."""
 SOLVED_SCORE, SOLVED_SHARE = 0.5, 0.5
 """A seed has solved MountainCar if its return is that part of the way from random actions to the oracle; a method, if more than
 this share of its seeds has."""
@@ -48,7 +51,7 @@ CAR = next(panel for panel in FIGURES["downstream"].panels if panel.setting == "
 Judged = tuple[list[Evidence], str]
 
 CLAIMS: dict[str, Callable[[Results], Claim]] = {}
-"""By name: C1 to C8."""
+"""By name: C1 to C9."""
 
 
 def judge_claims(results: Results, ids: Sequence[str]) -> list[Claim]:
@@ -188,6 +191,26 @@ def _rewards_are_alike(results: Results) -> Judged:
         else:
             evidence += compare_uncertainty(results, panel, "opax", "opax-sum", within(math.log(ALIKE)).of(len(panels)))
     return evidence, counted(evidence)
+
+
+@_claim(
+    "C9",
+    "FetchConstruction: OpAx (heuristic) is at least on par with PETS-AE, Mean-AE and CEE-US, and above Random, on pick & "
+    "place, throw and flip",
+    "Each comparison on each task holds if the interval of the difference of success rates, in the last round that both have "
+    f"tried it in, lies above -{ALIKE_SUCCESS:g} (above 0 against Random), and does not hold if it lies below that.",
+)
+def _manipulation(results: Results) -> Judged:
+    figure = FIGURES["manipulation"]
+    panels, (opax, *others) = [panel for panel in figure.panels if panel.kind == "success"], figure.methods
+    limits = {name: 0.0 if name == "random" else -ALIKE_SUCCESS for name in others}
+    parts = len(panels) * len(others)
+    evidence = [
+        compare_success(results, panel, opax, name, above(limit, limit).of(parts))
+        for panel in panels
+        for name, limit in limits.items()
+    ]
+    return evidence, f"{counted(evidence)}; success rates: {listed(evidence)}"
 
 
 def _faster_than_random(results: Results, panel: Panel, parts: int) -> list[Evidence]:

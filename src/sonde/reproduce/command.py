@@ -74,8 +74,9 @@ class Experiment:
     def shown(self, figure: str) -> Grid:
         """What one figure shows: also what is not run this time."""
         scale, settings, methods = SCALES[self.scale], FIGURES[figure].settings, FIGURES[figure].methods
-        try_tasks = any(figure.shows_returns for figure in self._figures)
-        return Grid(settings, methods, scale.rounds, self.seeds or scale.seeds, self.lite, self.out.absolute(), try_tasks)
+        try_tasks = any(figure.shows_tasks for figure in self._figures)
+        seeds = self.seeds or min(scale.seeds, FIGURES[figure].seeds or scale.seeds)
+        return Grid(settings, methods, scale.rounds, seeds, self.lite, self.out.absolute(), try_tasks)
 
     def batches(self) -> list[Batch]:
         """What all figures need, each batch once."""

@@ -42,6 +42,12 @@ def compare_scores(results: Results, panel: Panel, first: str, second: str, rule
     return compare(results, panel, first, second, lambda values: span.score(best(values)), rule, blank)
 
 
+def compare_success(results: Results, panel: Panel, first: str, second: str, rule: Rule) -> Evidence:
+    """The difference of success rates in the last round that both have tried the task in."""
+    blank = blank_evidence(panel, f"{first} less {second}", "success")
+    return compare(results, panel, first, second, lambda values: values[:, -1], rule, blank)
+
+
 def compare(
     results: Results, panel: Panel, first: str, second: str, per_seed: PerSeed, rule: Rule, blank: Evidence
 ) -> Evidence:

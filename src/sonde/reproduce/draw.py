@@ -19,7 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from sonde.errors import one_of
-from sonde.reproduce.paper import FIGURES, Panel
+from sonde.reproduce.paper import FIGURES, Kind, Panel
 from sonde.reproduce.results import ORACLE, RANDOM_ACTIONS, Curve, Results
 from sonde.reproduce.statistics import aggregate_scores, best_so_far, curve_interval, iqm, mean_and_band
 from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
@@ -27,22 +27,24 @@ from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
 NAMES = {
     "opax": "OpAx",
     "opax-sum": "OpAx-sum",
+    "opax-heuristic": "OpAx (heuristic)",
+    "cee-us": "CEE-US",
     "mean-ae": "Mean-AE",
     "pets-ae": "PETS-AE",
     "h-ucrl": "H-UCRL",
     "random": "Random",
 }
 REFERENCES = {ORACLE: ("oracle (true model)", "black"), RANDOM_ACTIONS: ("random actions", "0.5")}
-COLUMNS = {"uncertainty": 2, "downstream": 3, "rewards": 4}
-WIDTHS = {"uncertainty": 9.0, "downstream": 10.0, "rewards": 11.0}
+COLUMNS = {"uncertainty": 2, "downstream": 3, "manipulation": 3, "rewards": 4}
+WIDTHS = {"uncertainty": 9.0, "downstream": 10.0, "manipulation": 10.0, "rewards": 11.0}
 UNCERTAINTIES = {
     "max_epistemic": "largest epistemic std",
     "max_epistemic_common": "largest, common kernel",
     "mean_epistemic": "mean epistemic std",
 }
 """Figure 1 shows more than the paper's, to tell whether an order of methods hangs on how the uncertainty is measured."""
-LEAST_SPAN = 1.0
-"""Returns that differ by less look alike: wherever methods differ, an episode's rewards add up to tens or more."""
+LEAST_SPANS: dict[Kind, float] = {"uncertainty": 1.0, "return": 1.0, "success": 0.1, "interaction": 0.01}
+"""What differs by less looks alike: wherever methods differ, an episode's rewards, say, add up to tens or more."""
 SMALL = 8.5
 GREY = "0.35"
 
@@ -97,9 +99,9 @@ def _draw(name: str, results: Results, summary: Summary, out: Path, note: str) -
 
 
 def panel_rows(name: str) -> list[list[Panel]]:
-    """The panels of a figure as rows of its grid: uncertainties first, then returns."""
+    """The panels of a figure as rows of its grid, kind by kind."""
     panels, columns = FIGURES[name].panels, COLUMNS[name]
-    kinds = [[panel for panel in panels if panel.is_return == returns] for returns in (False, True)]
+    kinds = [[panel for panel in panels if panel.kind == kind] for kind in LEAST_SPANS]
     if name == "uncertainty":
         return [[replace(panel, metric=metric) for panel in panels] for metric in UNCERTAINTIES]
     return [kind[i : i + columns] for kind in kinds for i in range(0, len(kind), columns)]
@@ -123,7 +125,9 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
         for j, (title, panels) in enumerate(_task_groups(FIGURES[name].panels).items()):
             _draw_scores(figure.add_subplot(grid[-1, j]), title, panels, methods, results)
     returns = any(panel.is_return for row in rows for panel in row)
-    legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, returns)
+    # nobody can plan on MuJoCo itself
+    shown = [*REFERENCES] if returns else [RANDOM_ACTIONS] if FIGURES[name].shows_tasks else []
+    legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, shown)
     legend.axis("off")
     columns = 1 if spare else len(handles)
     box = legend.legend(handles=handles, loc="center", ncols=columns, fontsize=10, columnspacing=1.4, handletextpad=0.5)
@@ -136,17 +140,18 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
 
 
 def _y_label(panel: Panel, methods: Sequence[str]) -> str:
-    if not panel.is_return:
+    if panel.kind == "uncertainty":
         return UNCERTAINTIES[panel.metric]
+    if panel.kind != "return":
+        return {"success": "success rate", "interaction": "free play"}[panel.kind]
     return "return (new to H-UCRL)" if panel.unseen and "h-ucrl" in methods else "return"
 
 
-def _handles(methods: Sequence[str], returns: bool) -> list[Line2D]:
+def _handles(methods: Sequence[str], references: Sequence[str]) -> list[Line2D]:
     """What the legend shows, whether or not it has been run yet."""
     handles = [Line2D([], [], label=NAMES[method], **_looks(method)) for method in methods]
-    if returns:
-        handles += [Line2D([], [], color=colour, linestyle=":", label=label) for label, colour in REFERENCES.values()]
-    return handles
+    looks = (REFERENCES[name] for name in references)
+    return handles + [Line2D([], [], color=colour, linestyle=":", label=label) for label, colour in looks]
 
 
 def _looks(method: str) -> dict[str, Any]:
@@ -166,7 +171,7 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     shown = {m: summary.of(best_so_far(c.values) if panel.is_return else c.values) for m, c in curves.items()}
     current = {m: summary.line(c.values) for m, c in curves.items()} if panel.is_return else {}
     references = _references(panel, results, summary)
-    _limit(ax, not panel.is_return, [*shown.values()], [*current.values()], [*references.values()])
+    _limit(ax, panel.kind, [*shown.values()], [*current.values()], [*references.values()])
     for i, (method, curve) in enumerate(curves.items()):
         _draw_method(ax, method, curve.episodes, shown[method], i)
     for method, line in current.items():
@@ -206,19 +211,22 @@ def _references(panel: Panel, results: Results, summary: Summary) -> dict[str, f
     return {name: float(summary.line(curve.values)[-1]) for name, curve in curves.items() if curve is not None}
 
 
-def _limit(ax: Axes, log: bool, shown: Sequence[Shown], thin: Sequence[Line], heights: Sequence[float]) -> None:
-    """Set the y axis: lines and references lie inside; bands and thin lines may widen it by a quarter each way, no more."""
+def _limit(ax: Axes, kind: Kind, shown: Sequence[Any], thin: Sequence[Any], heights: Sequence[float]) -> None:
+    """Set the y axis: lines and references lie inside; bands and thin lines may widen it by a quarter each way, no more.
+
+    `shown` are `Shown`, `thin` are lines: those of different methods may differ in length.
+    """
     finite = lambda values: (all_of := np.concatenate([np.asarray(v, float) for v in values]))[np.isfinite(all_of)]
     lines, rest = finite([*(line for line, _, _ in shown), heights]), finite([*thin, *(e for _, *ends in shown for e in ends)])
-    log = log and bool((lines > 0).all())  # a logarithm cannot show zeros
+    log = kind == "uncertainty" and bool((lines > 0).all())  # a logarithm cannot show zeros
     if not len(lines):
         return
     there, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
     lines, rest = there(lines), there(np.maximum(rest, 1e-300) if log else rest)
     low, high = lines.min(), lines.max()
-    spare = 0.25 * max(high - low, np.log(2) if log else LEAST_SPAN)
+    spare = 0.25 * max(high - low, np.log(2) if log else LEAST_SPANS[kind])
     low, high = max(low - spare, min([low, *rest])), min(high + spare, max([high, *rest]))
-    scale_y(ax, log, float(back(low)), float(back(high)), LEAST_SPAN)
+    scale_y(ax, log, float(back(low)), float(back(high)), LEAST_SPANS[kind])
 
 
 def extent(curves: dict[str, Curve]) -> str:

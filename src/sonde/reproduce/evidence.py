@@ -12,8 +12,8 @@ from rich.text import Text
 from sonde.reproduce.statistics import Interval
 
 Verdict = Literal["holds", "does not hold", "undecided"]
-Unit = Literal["log ratio", "return", "score", "share", "exponent"]
-"""score: a difference of returns in parts of the panel's span; share: of seeds."""
+Unit = Literal["log ratio", "return", "score", "share", "exponent", "success"]
+"""score: a difference of returns in parts of the panel's span; share: of seeds; success: a difference of success rates."""
 
 MINIMUM_SEEDS = 5
 """With fewer, nobody can tell whether their mean is anywhere near normal."""
@@ -30,6 +30,7 @@ FORMATS: dict[Unit, Callable[[float], str]] = {
     "score": lambda value: f"{value:+.2f}",
     "share": lambda value: f"{value:.2f}",
     "exponent": lambda value: f"{value:+.2f}",
+    "success": lambda value: f"{value:+.2f}",
 }
 """How numbers are read: a log ratio as a factor."""
 COLOURS: dict[Verdict, str] = {"holds": "green", "does not hold": "red", "undecided": "yellow"}

@@ -4,6 +4,7 @@ A *setting* is a world with its model and planner: the preset of that name (`son
 """
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from sonde.config import RunConfig
 from sonde.errors import one_of
@@ -19,7 +20,11 @@ TRAINED_ON = {
     "swimmer": "go-to",
     "cheetah": "forward",
 }
-"""The task that h-ucrl explores for in each setting."""
+"""The task that h-ucrl explores for in each setting that has it."""
+FETCH = "fetch-construction"
+SETTINGS = (*TRAINED_ON, FETCH)
+"""All of them."""
+Kind = Literal["uncertainty", "return", "success", "interaction"]
 
 
 @dataclass(frozen=True)
@@ -31,14 +36,20 @@ class Panel:
     title: str
 
     @property
-    def is_return(self) -> bool:
-        """Whether more is better; otherwise it is an uncertainty, and less is."""
-        return self.metric.startswith("return/")
+    def kind(self) -> Kind:
+        """What sort of number it shows: only of an uncertainty less is better."""
+        first = self.metric.split("/")[0]
+        return first if first in ("return", "success", "interaction") else "uncertainty"
 
     @property
-    def task(self) -> str:
-        """The task whose return it shows."""
-        return self.metric.removeprefix("return/")
+    def is_return(self) -> bool:
+        """Whether it is the return of a task."""
+        return self.kind == "return"
+
+    @property
+    def task(self) -> str | None:
+        """The task whose return or success it shows."""
+        return self.metric.split("/", 1)[1] if self.kind in ("return", "success") else None
 
     @property
     def unseen(self) -> bool:
@@ -55,11 +66,13 @@ class PaperFigure:
     panels: tuple[Panel, ...]
     claims: tuple[str, ...]
     """Which of the paper's claims it answers (`sonde.reproduce.claims`)."""
+    seeds: int | None = None
+    """The most seeds that a scale runs, where the paper has fewer here than elsewhere."""
 
     @property
-    def shows_returns(self) -> bool:
+    def shows_tasks(self) -> bool:
         """Whether its runs must try tasks."""
-        return any(panel.is_return for panel in self.panels)
+        return any(panel.task is not None for panel in self.panels)
 
     @property
     def settings(self) -> tuple[str, ...]:
@@ -93,6 +106,20 @@ FIGURES = {
         ),
         ("C4", "C5", "C6", "C7"),
     ),
+    "manipulation": PaperFigure(
+        "Figure 3: success rates of the Fetch arm's tasks, zero-shot, and what free play did with the blocks",
+        ("opax-heuristic", "cee-us", "pets-ae", "mean-ae", "random"),
+        (
+            Panel(FETCH, "success/pick-place", "(1) Pick & place"),
+            Panel(FETCH, "success/throw", "(2) Throw"),
+            Panel(FETCH, "success/flip", "(3) Flip"),
+            Panel(FETCH, "interaction/moving", "(4) Share of time in which a block moves"),
+            Panel(FETCH, "interaction/blocks_moved", "(5) Blocks moved per rollout"),
+            Panel(FETCH, "interaction/highest_lift", "(6) Highest lift of a block [m]"),
+        ),
+        ("C9",),
+        seeds=3,
+    ),
     "rewards": PaperFigure(
         "Figure 4: information gain or sum of variances as reward",
         ("opax", "opax-sum"),
@@ -118,40 +145,41 @@ class Scale:
     rounds: dict[str, int]
 
 
+_SMALL = {"pendulum-gp": 5, "pendulum-pe": 4, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5, FETCH: 10}
+_MEDIUM = {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 25, "swimmer": 40, "cheetah": 50, FETCH: 50}
 SCALES = {
-    "small": Scale(3, {"pendulum-gp": 5, "pendulum-pe": 4, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5}),
-    "medium": Scale(
-        10, {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 25, "swimmer": 40, "cheetah": 50}
-    ),
+    "small": Scale(3, _SMALL),
+    "medium": Scale(10, _MEDIUM),
     # what the public runs collect; the paper does not say
-    "paper": Scale(10, {name: preset(name).episodes for name in TRAINED_ON}),
+    "paper": Scale(10, {name: preset(name).episodes for name in SETTINGS}),
 }
 
 TASKS = {
-    setting: tuple(dict.fromkeys(p.task for f in FIGURES.values() for p in f.panels if p.setting == setting and p.is_return))
-    for setting in TRAINED_ON
+    setting: tuple(dict.fromkeys(p.task for f in FIGURES.values() for p in f.panels if p.setting == setting and p.task))
+    for setting in SETTINGS
 }
 """The tasks of each setting that some figure shows; no others are tried."""
 
 EVALUATIONS = {"mountain-car": 5, "reacher": 20}
-"""Rollouts of each evaluation where the start is random and a policy costs nothing to run again; one elsewhere."""
+"""Rollouts of each evaluation where the start is random and a policy costs nothing to run again; elsewhere the preset's."""
 
 EVALUATE_EVERY = {"reacher": 3}
-"""Rounds between evaluations where one costs as much as a round; elsewhere tasks are tried after every round."""
+"""Rounds between evaluations where one costs as much as a round; elsewhere the preset's, which for most is one."""
 
 
 def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: int = 0, lite: bool = False) -> RunConfig:
     """A batch of runs: `seeds` of them, in lockstep."""
-    one_of("setting", setting, TRAINED_ON)
+    one_of("setting", setting, SETTINGS)
+    chosen = preset(f"{setting}-lite" if lite else setting)
     return replace(
-        preset(f"{setting}-lite" if lite else setting),
+        chosen,
         method=method,
         task=TRAINED_ON[setting] if method == "h-ucrl" else None,
         episodes=rounds,
         seeds=seeds,
         first_seed=first_seed,
         tasks=TASKS[setting],
-        evaluation_rollouts=EVALUATIONS.get(setting, 1),
-        evaluate_every=EVALUATE_EVERY.get(setting, 1),
+        evaluation_rollouts=EVALUATIONS.get(setting, chosen.evaluation_rollouts),
+        evaluate_every=EVALUATE_EVERY.get(setting, chosen.evaluate_every),
         capacity=None,
     )

@@ -63,6 +63,9 @@ PANELS = (
     Panel("mean_epistemic", "Mean epistemic uncertainty", "state units", True),
     Panel("realised_information_gain", "Realised information gain", "nats per episode", False),
     Panel("model_rmse", "Error of the mean model (RMSE)", "state units", True),
+    Panel("interaction/moving", "Time in which a block moves", "share of the steps", False),
+    Panel("interaction/blocks_moved", "Blocks moved by half a block", "per rollout", False),
+    Panel("interaction/highest_lift", "Highest lift of a block", "m, mean over rollouts", False),
 )
 
 

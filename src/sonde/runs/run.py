@@ -21,7 +21,7 @@ from sonde.rollout import OnStep, repeated_rollouts
 from sonde.runs.store import RunStore
 from sonde.tasks import reward_named, task_label
 from sonde.theory.logged import theory_metrics
-from sonde.worlds.base import has_simulator
+from sonde.worlds.base import World, has_simulator
 
 Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
 """progress(phase, episode, rows): called when a phase of an episode begins, and with its metrics when it is done.
@@ -138,7 +138,8 @@ def learn(
         expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
         gains = {"planned_information_gain": expected, "realised_information_gain": realised}
-        return {**gains, **metrics, **held_out, **theory_metrics(explorer, config)}
+        of_world = episode_metrics(config.world, trajectory)
+        return {**gains, **metrics, **held_out, **theory_metrics(explorer, config), **of_world}
 
     def tried(last: bool) -> dict[str, np.ndarray]:
         every = config.evaluate_every
@@ -208,6 +209,22 @@ def evaluate_as_configured(
         config.side_by_side,
         config.evaluation_members,
     )
+
+
+def episode_metrics(world: World, trajectory: Trajectory) -> dict[str, np.ndarray]:
+    """What the world says of the episodes of an experiment, per run [S]: the mean over them."""
+    found: list[dict[str, float]] = []
+    for states, next_states, over in zip(trajectory.states, trajectory.next_states, _ends(trajectory), strict=True):
+        cuts = np.flatnonzero(over[:-1]) + 1
+        parts = zip(np.split(states, cuts), np.split(next_states, cuts), strict=True)
+        episodes = [world.episode_metrics(*part) for part in parts]
+        found.append({name: float(np.mean([episode[name] for episode in episodes])) for name in episodes[0]})
+    return {name: np.array([run[name] for run in found]) for name in found[0]}
+
+
+def _ends(trajectory: Trajectory) -> np.ndarray:
+    """Where episodes end [S, T]."""
+    return np.zeros(trajectory.states.shape[:2], bool) if trajectory.over is None else trajectory.over
 
 
 def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:

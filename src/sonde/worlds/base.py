@@ -77,6 +77,11 @@ class World(abc.ABC):
         """What a person may ask for, by name: rewards, with success (`Task`) or with goals too (`GoalTask`)."""
         return {}
 
+    def for_task(self, task: str) -> "World":
+        """The system to solve a task of this name on: other starts may suit it; states and actions are the same."""
+        del task
+        return self
+
     @property
     def state_dim(self) -> int:
         """Numbers in a state."""
@@ -103,6 +108,14 @@ class World(abc.ABC):
     def coordinates(self) -> Coordinates | None:
         """Coordinates with no constraints between them; None: the states are such."""
         return None
+
+    def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
+        """What there is to say, beside what was learned, of an episode that explored: states [T, dx], and those that followed.
+
+        Always the same names; `metrics.jsonl` has the mean over the episodes of a round.
+        """
+        del states, next_states
+        return {}
 
     def plane(self) -> Plane | None:
         """How to draw states in two dimensions; None where no picture would be fair to them."""
@@ -164,6 +177,10 @@ class Simulators(abc.ABC):
     @abc.abstractmethod
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Start a new episode where `which` [S] is true; the states [S, dx] of all copies then."""
+
+    def show_goal(self, goal: np.ndarray | None) -> None:
+        """From now on pictures may show the goal [dg] that the first copy is to reach; None for nothing."""
+        return
 
     def picture(self) -> np.ndarray:
         """The first copy as an image, uint8 [height, width, 3]."""

@@ -4,14 +4,17 @@
 over 0.05 m (of which about two thirds are made good in a step), and the fingers, which u3 > 0 opens and u3 < 0 closes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
 
 from sonde.errors import SondeError, positive
+from sonde.objectives import GoalTask
 from sonde.worlds.base import Plane, Transitions
+from sonde.worlds.fetch_interaction import interaction
 from sonde.worlds.fetch_layout import (
     GRIP_HOME,
     HALF_SIZE,
@@ -26,6 +29,7 @@ from sonde.worlds.fetch_layout import (
 )
 from sonde.worlds.fetch_scene import CAMERA, COLOURS, DOWNWARDS, SUBSTEPS, rgb, scene
 from sonde.worlds.fetch_script import play
+from sonde.worlds.fetch_tasks import goal_tasks
 from sonde.worlds.mujoco_engine import engine
 from sonde.worlds.mujoco_picture import Marker
 from sonde.worlds.mujoco_simulators import MujocoSimulators, MujocoWorld
@@ -37,7 +41,7 @@ WIDEST = 0.2
 """The farthest from the middle that a finger can be told to go; it stops at 0.05."""
 CLEAR_OF_GRIP = 0.1
 """Blocks start at least so far from below the grip."""
-WIDEST_SPACING = 0.1
+WIDEST_SPACING, THROW_SPACING = 0.1, 0.08
 TRIES = 100
 
 
@@ -77,7 +81,7 @@ class FetchConstruction(MujocoWorld):
     blocks: int = 4
     """Blocks on the table, 1 to 6."""
     spacing: float = 0.06
-    """Least distance between blocks at the start, in m; public results use 0.08 for throwing."""
+    """Least distance between blocks at the start, in m; where they are to be thrown, 0.08 or more."""
 
     domain: ClassVar[str] = "fetch-construction"
     camera: ClassVar[str] = CAMERA
@@ -100,6 +104,19 @@ class FetchConstruction(MujocoWorld):
     def action_names(self) -> tuple[str, ...]:
         """The grip's way, and the fingers."""
         return ("move x", "move y", "move z", "open")
+
+    @property
+    def tasks(self) -> Mapping[str, GoalTask]:
+        """The paper's three."""
+        return goal_tasks(self.blocks)
+
+    def for_task(self, task: str) -> "FetchConstruction":
+        """To be thrown, blocks lie further apart at the start."""
+        return replace(self, spacing=max(self.spacing, THROW_SPACING)) if task == "throw" else self
+
+    def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
+        """What became of the blocks."""
+        return {f"interaction/{name}": float(value) for name, value in interaction(states, next_states)._asdict().items()}
 
     @property
     def seconds_per_step(self) -> float:
@@ -167,8 +184,8 @@ class FetchConstruction(MujocoWorld):
 class FetchSimulators(MujocoSimulators):
     """Copies of the Fetch scene, whose pictures can show goals."""
 
-    def show_goals(self, places: Float[np.ndarray, "blocks 3"] | None) -> None:
-        """From now on draw where each block should go, in its colour; None for nothing. The simulation does not know."""
-        places = np.empty((0, 3)) if places is None else places
+    def show_goal(self, goal: Float[np.ndarray, " dg"] | None) -> None:
+        """From now on draw where each block should go, in its colour; nothing without places. The simulation does not know."""
+        places = np.empty((0, 3)) if goal is None else goal.reshape(-1, 3)
         pairs = zip(places, COLOURS, strict=False)
         self.markers = tuple(Marker(place, HALF_SIZE, (*rgb(colour), 0.25)) for place, colour in pairs)

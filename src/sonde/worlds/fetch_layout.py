@@ -9,8 +9,9 @@ from typing import Any
 SECONDS_PER_STEP = 0.04
 GRIP_HOME = (1.3414, 0.7491, 0.5354)
 """Where the grip is when an episode starts, to within a millimetre."""
+TABLE_TOP = 0.4
 REST_HEIGHT = 0.42463
-"""Height of a block's middle when an episode starts, and of goals on the table, whose top is at 0.4."""
+"""Height of a block's middle when an episode starts, and of goals on the table."""
 HALF_SIZE = 0.025
 """Half the edge of a block."""
 PLAYGROUND = 0.15

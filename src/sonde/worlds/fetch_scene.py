@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from sonde.errors import SondeError
-from sonde.worlds.fetch_layout import HALF_SIZE
+from sonde.worlds.fetch_layout import HALF_SIZE, TABLE_TOP
 from sonde.worlds.mujoco_engine import engine, without_warnings
 
 SUBSTEPS = 20
 """Physics steps of 0.002 s in a control step."""
-TABLE_TOP = 0.4
 DOWNWARDS = (1.0, 0.0, 1.0, 0.0)
 """The quaternion, not normalised, of a gripper that points down."""
 COLOURS = ("#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#0072B2")

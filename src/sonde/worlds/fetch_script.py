@@ -7,7 +7,18 @@ start, since the gripper cannot turn.
 import numpy as np
 from jaxtyping import Float
 
-from sonde.worlds.fetch_layout import GRIP_HOME, HALF_SIZE, REST_HEIGHT, block_positions, finger_positions, grip_position
+from sonde.worlds.fetch_layout import (
+    GRIP_HOME,
+    HALF_SIZE,
+    REST_HEIGHT,
+    SECONDS_PER_STEP,
+    TABLE_TOP,
+    block_angles,
+    block_parts,
+    block_positions,
+    finger_positions,
+    grip_position,
+)
 
 GAIN = 20.0
 """Action per metre that the grip is away from where it should be."""
@@ -18,9 +29,19 @@ ALIGNED, WITHIN = 0.006, 0.02
 CLOSED = 2 * HALF_SIZE + 0.001
 """Sum of the fingers' positions when a block is between them."""
 OPEN, CLOSE = 1.0, -1.0
-PLACED = 0.03
+PLACED, THROWN, TURNED = 0.03, 0.08, 0.08
+"""A block is done when it is so near to its place in m, as seen from above where it is thrown; or so nearly turned, in rad."""
 BESIDE = (0.045, 0.1)
 """Blocks so near in x and y may be in the way of the open fingers."""
+FLIGHT_HEIGHT, FALL = 0.15, 9.81 * SECONDS_PER_STEP**2
+"""How far above the table to swing a block that is thrown; what falls gains so much speed, in m per step, in each step."""
+LANDS = 0.05
+"""A throw is let go when the block would come down so near to its goal."""
+BEHIND, TIP, LEVER, AT_LEVER = 0.06, 0.0185, 0.03, 0.05
+"""To tip a block over, the closed fingers, which end so far below the grip, begin so far behind it and so far above the
+table; they are at the block when they are nearer to it than the last."""
+PUSH, RISE = -0.5, 0.3
+"""Action along y and z that tips it."""
 
 
 def holds(x: Float[np.ndarray, " dx"], block: int) -> bool:
@@ -43,6 +64,51 @@ def carry(x: Float[np.ndarray, " dx"], block: int, place: Float[np.ndarray, "3"]
     return _travel(grip_position(x), position, float(position[2]) + ABOVE, OPEN)
 
 
+def toss(x: Float[np.ndarray, " dx"], block: int, place: Float[np.ndarray, "3"]) -> Float[np.ndarray, "4"]:
+    """The action that comes next in fetching a block and letting it fly to a place."""
+    position, velocity = block_positions(x)[block], block_parts(x)[block, 6:9]
+    if holds(x, block):
+        height = REST_HEIGHT + FLIGHT_HEIGHT
+        action = _travel(position, np.append(place[:2], height), height, CLOSE)
+        drop = max(float(position[2]) - REST_HEIGHT, 0.0)
+        lands = position[:2] + velocity[:2] * np.sqrt(2 * drop / FALL)
+        action[3] = OPEN if np.linalg.norm(lands - place[:2]) < LANDS else CLOSE
+        return action
+    if position[2] > REST_HEIGHT + HALF_SIZE:  # it flies, or is let go
+        return np.array([0.0, 0.0, 0.0, OPEN])
+    return carry(x, block, place)
+
+
+def throw(x: Float[np.ndarray, " dx"], goals: Float[np.ndarray, "blocks 3"]) -> Float[np.ndarray, "4"]:
+    """The action that comes next in throwing all blocks to their goals, one after the other."""
+    missed = (np.abs(block_positions(x) - goals)[:, :2] > THROWN).any(axis=-1)
+    block = max(range(len(goals)), key=lambda block: (holds(x, block), bool(missed[block]), not _cramped(x, block)))
+    return toss(x, block, goals[block])
+
+
+def tip(x: Float[np.ndarray, " dx"], block: int) -> Float[np.ndarray, "4"]:
+    """The action that comes next in tipping a block over, its top towards -y: the closed fingers push there, and up."""
+    offset = grip_position(x) - block_positions(x)[block]
+    low = TABLE_TOP + LEVER + TIP
+    above = float(grip_position(x)[2]) - low
+    behind = abs(offset[0]) < WITHIN and 0.0 < offset[1] < BEHIND + ALIGNED
+    if behind and (above < ALIGNED or (offset[1] < AT_LEVER and above < 2 * HALF_SIZE)):
+        return np.array([float(np.clip(-GAIN * offset[0], -1.0, 1.0)), PUSH, RISE, CLOSE])
+    start = np.append(block_positions(x)[block, :2] + [0.0, BEHIND], low)
+    return _travel(grip_position(x), start, REST_HEIGHT + ABOVE, CLOSE)
+
+
+def turn(x: Float[np.ndarray, " dx"]) -> Float[np.ndarray, "4"]:
+    """The action that comes next in tipping all blocks over, one after the other."""
+    lying = np.abs(block_angles(x)[:, 0] - np.pi / 2) < TURNED
+    if lying.all():
+        return _towards(GRIP_HOME - grip_position(x), CLOSE)
+    offsets = grip_position(x) - block_positions(x)
+    begun = (np.abs(offsets[:, :2]) < [WITHIN, BEHIND + WITHIN]).all(axis=-1)
+    block = max(range(len(lying)), key=lambda block: (not lying[block], bool(begun[block]), not _cramped(x, block)))
+    return tip(x, block)
+
+
 def arrange(x: Float[np.ndarray, " dx"], goals: Float[np.ndarray, "blocks 3"]) -> Float[np.ndarray, "4"]:
     """The action that comes next in bringing all blocks to their goals, one after the other.
 
@@ -52,10 +118,8 @@ def arrange(x: Float[np.ndarray, " dx"], goals: Float[np.ndarray, "blocks 3"]) -
     away = np.linalg.norm(positions - goals, axis=-1) > PLACED
 
     def urgency(block: int) -> tuple[bool, ...]:
-        apart = np.abs(np.delete(positions, block, axis=0) - positions[block])
-        cramped = bool(((apart[:, 0] < BESIDE[0]) & (apart[:, 1] < BESIDE[1])).any())
         high = goals[block, 2] > goals[:, 2].min() + HALF_SIZE
-        return bool(away[block]) and holds(x, block), bool(away[block]), not high, not cramped
+        return bool(away[block]) and holds(x, block), bool(away[block]), not high, not _cramped(x, block)
 
     block = max(range(len(goals)), key=urgency)
     return carry(x, block, goals[block])
@@ -72,6 +136,13 @@ def play(states: Float[np.ndarray, "episodes dx"], noise: Float[np.ndarray, "epi
         script[3] = OPEN if noise[episode, 3] > 0.8 else script[3]
         actions[episode] = np.clip(script + 0.1 * noise[episode], -1.0, 1.0)
     return actions
+
+
+def _cramped(x: np.ndarray, block: int) -> bool:
+    """Whether other blocks may be in the way of the fingers."""
+    positions = block_positions(x)
+    apart = np.abs(np.delete(positions, block, axis=0) - positions[block])
+    return bool(((apart[:, 0] < BESIDE[0]) & (apart[:, 1] < BESIDE[1])).any())
 
 
 def _travel(here: np.ndarray, there: np.ndarray, height: float, fingers: float) -> np.ndarray:

@@ -4,12 +4,15 @@ Each task has a `reward` of a transition and a goal, for planners (JAX), `sample
 which a rollout solved it (numpy). Goals are no part of the state. The same for any number of blocks.
 """
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sonde.objectives import GoalTask
 from sonde.worlds.fetch_layout import (
     GRIP_HOME,
     HALF_SIZE,
@@ -130,3 +133,10 @@ class Flip:
 
 
 FETCH_TASKS: dict[str, type[PickPlace] | type[Throw] | type[Flip]] = {"pick-place": PickPlace, "throw": Throw, "flip": Flip}
+
+
+@functools.cache
+def goal_tasks(blocks: int) -> Mapping[str, GoalTask]:
+    """All of them for so many blocks; the same functions each time, since compilers know functions by their identity."""
+    made = {name: kind(blocks) for name, kind in FETCH_TASKS.items()}
+    return {name: GoalTask(task.reward, task.sample_goal, task.success) for name, task in made.items()}
