@@ -20,7 +20,8 @@ from dm_control.rl import control
 from sonde import ICEM, WORLDS, Cheetah, Explorer, ProbabilisticEnsemble, Reacher, SondeError, Swimmer, evaluate, rollout
 from sonde.models.base import Belief
 from sonde.objectives import Imagined, TaskReward
-from sonde.randomness import episode_keys
+from sonde.randomness import episode_keys, for_purpose, rollout_keys
+from sonde.tasks import goals_for, task_named
 from sonde.worlds import mujoco_simulators, sampling
 from sonde.worlds.base import HostWorld, Simulators, Stepped
 from sonde.worlds.mujoco_engine import engine
@@ -289,14 +290,16 @@ WITH_TASKS = [(name, task) for name, kind in WORLDS.items() if name not in ("gym
 def test_imagined_reward_is_the_real_one(name, task, x64):
     """A planner that imagines exactly what happened expects exactly the return that was counted."""
     world, keys = WORLDS[name](), episode_keys((0, 1), 1)
-    played = evaluate(world, None, task, ICEM(), 6, keys)
+    played, asked = evaluate(world, None, task, ICEM(), 6, keys), task_named(world, task)
+    goals = goals_for(asked, rollout_keys(for_purpose(keys, f"evaluate/{task}"), range(1)))
     states, actions, next_states = (
         jnp.asarray(getattr(played.trajectory, name)) for name in ("states", "actions", "next_states")
     )
     for s in range(2):
         nothing = jnp.zeros_like(next_states[s])[None]
-        imagined = Imagined(states[s][None], actions[s], next_states[s][None], Belief(nothing, nothing, nothing))
-        rewards = TaskReward(world.tasks[task]).rewards(imagined)
+        goal = None if goals is None else jnp.asarray(goals[s, 0])
+        imagined = Imagined(states[s][None], actions[s], next_states[s][None], Belief(nothing, nothing, nothing), goal)
+        rewards = TaskReward(asked.reward).rewards(imagined)
         np.testing.assert_allclose(float(jnp.sum(rewards)), played.returns[s], rtol=1e-12)
 
 
