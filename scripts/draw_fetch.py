@@ -23,7 +23,7 @@ FRAMES, WIDTH, COLOURS = 6, 200, 256
 NEAR_THE_ARM = (110, 120, 370, 380)
 """What is cut out of pictures of what happens there, in pixels."""
 BLOCKS, SEED = 4, 2
-STEPS = {"pick-place": 140, "throw": 170, "flip": 130}
+STEPS = {"pick-place": 140, "throw": 170, "flip": 60}
 SCRIPTS = {
     "pick-place": lambda x, goal: arrange(x, goal.reshape(-1, 3)),
     "throw": lambda x, goal: throw(x, goal.reshape(-1, 3)),
