@@ -26,6 +26,9 @@ from sonde.reproduce.local import run_locally
 from sonde.reproduce.paper import SCALES, Scale
 from tiny import TINY
 
+# Ray starts its processes by a fork, of which JAX, if another test has used it here, warns; they replace themselves at once
+pytestmark = pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")
+
 ROUNDS = 30  # of which the first one compiles: time enough to stop a worker among the others
 EXPLORED, JUDGED = f"opax/{ROUNDS}-rounds-seeds-0-1", "references-seeds-0-1"
 quietly = lambda running: None
