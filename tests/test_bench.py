@@ -3,7 +3,6 @@
 import functools
 import io
 import json
-import sys
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import cast
@@ -14,6 +13,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+import command_line
 from sonde import cli
 from sonde.bench import ensembles, episodes, measuring, peer_posterior, processes, real_time, runner, time_to_task, work
 from sonde.bench.figure import figure_of
@@ -35,14 +35,8 @@ MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
 
 def call(monkeypatch, *args: str) -> int:
     """`sonde bench` in this process with tiny sizes; its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sonde", "bench", *args])
-    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
     monkeypatch.setitem(cli.COMMANDS, "bench", functools.partial(cli.bench, tiny=True))
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
+    return command_line.call(monkeypatch, "bench", *args)
 
 
 def operations(function, *args) -> float:

@@ -6,20 +6,10 @@ import sys
 
 import pytest
 
-from sonde import METHODS, cli
+from command_line import call
+from sonde import METHODS
 from sonde.runs.store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
-
-
-def call(monkeypatch, *args: str) -> int:
-    """Run the command line in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sonde", *args])
-    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def everything(folder):

@@ -1,29 +1,17 @@
 """`sonde reproduce`, as it is called: what it writes, what it says, and what it refuses."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from sonde import cli
+from command_line import call
 from sonde.config import to_json
 from sonde.reproduce import command, grid
 from sonde.reproduce.paper import FIGURES, SCALES, TASKS, TRAINED_ON, Scale, run_config
 from sonde.reproduce.results import Results
 from tiny import TINY
-
-
-def call(monkeypatch, *args: str) -> int:
-    """Run the command line in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sonde", "reproduce", *args])
-    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
@@ -58,7 +46,7 @@ def recorded(seeds: int = 6, rounds: int = 3) -> Results:
 
 def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, tmp_path, capsys):
     subset = ("uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "random")
-    assert call(monkeypatch, *subset) == 0
+    assert call(monkeypatch, "reproduce", *subset) == 0
     said = capsys.readouterr().out
     assert "1 batch, 0 finished" in said and "pendulum-gp random seeds 0-1: round 2 of 2" in said
     folder = tmp_path / "uncertainty-lite"
@@ -84,7 +72,7 @@ def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, 
     )
     # again: nothing is left to do, and the numbers stay
     monkeypatch.setattr(command, "run_locally", lambda missing, *_: dict.fromkeys(missing, "begun again"))
-    assert call(monkeypatch, *subset) == 0
+    assert call(monkeypatch, "reproduce", *subset) == 0
     assert "1 batch, 1 finished" in capsys.readouterr().out
     assert (folder / "curves.csv").read_bytes() == table
 
@@ -96,7 +84,7 @@ def test_numbers_without_runs_are_enough_for_figures_and_claims_and_stay(monkeyp
     (folder / "made-with.json").write_text(json.dumps(MADE_WITH))
     before = (folder / "curves.csv").read_bytes()
     again = ("uncertainty", "--no-run", "--settings", "paper", "--scale", "medium", "--out", str(tmp_path))
-    assert call(monkeypatch, *again) == 0
+    assert call(monkeypatch, "reproduce", *again) == 0
     assert (folder / "curves.csv").read_bytes() == before
     assert json.loads((folder / "made-with.json").read_text())["machines"] == MADE_WITH["machines"]
     fading = next(claim for claim in json.loads((folder / "claims.json").read_text()) if claim["id"] == "C3")
@@ -111,7 +99,7 @@ def test_a_subset_loses_nothing_that_was_recorded(monkeypatch, tmp_path):
     before = (folder / "curves.csv").read_bytes()
     again = ("uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path))
     for subset in (("--methods", "random"), ("--only", "pendulum-pe"), ("--seeds", "1")):
-        assert call(monkeypatch, *again, *subset) == 0
+        assert call(monkeypatch, "reproduce", *again, *subset) == 0
         assert (folder / "curves.csv").read_bytes() == before
 
 
@@ -129,7 +117,7 @@ def test_files_that_are_broken_are_refused_and_kept(name, content, message, monk
     folder.mkdir()
     recorded().save(folder / "curves.csv")
     (folder / name).write_text(content)
-    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
+    assert call(monkeypatch, "reproduce", "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
     assert message in capsys.readouterr().err and (folder / name).read_text() == content
 
 
@@ -140,19 +128,21 @@ def test_numbers_that_were_made_with_other_settings_are_refused(monkeypatch, tmp
     other = json.loads(to_json(replace(run_config("pendulum-gp", "opax", 3, 6), beta=7.0)))
     facts = {"setting": "pendulum-gp", "kind": "opax", "of": 3, "seconds": 1.0, "config": other}
     (folder / "made-with.json").write_text(json.dumps({**MADE_WITH, "batches": {"mine": facts}}))
-    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
+    assert call(monkeypatch, "reproduce", "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
     assert "mine was made with other settings: beta is 7.0 there and 2.0 here" in capsys.readouterr().err
 
 
 def test_nothing_was_run(monkeypatch, tmp_path, capsys):
-    assert call(monkeypatch, "rewards", "--no-run", "--out", str(tmp_path / "none")) == 0
+    assert call(monkeypatch, "reproduce", "rewards", "--no-run", "--out", str(tmp_path / "none")) == 0
     assert "rewards: nothing was run yet" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()
 
 
 def test_a_failure_is_told_and_ends_with_1(tiny_runs, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(command, "run_locally", lambda missing, *_: {missing[0].folder: "out of luck"})
-    assert call(monkeypatch, "uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "opax") == 1
+    assert (
+        call(monkeypatch, "reproduce", "uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "opax") == 1
+    )
     assert "pendulum-gp opax seeds 0-1 failed: out of luck" in capsys.readouterr().out
 
 
@@ -168,14 +158,14 @@ def test_a_failure_is_told_and_ends_with_1(tiny_runs, monkeypatch, tmp_path, cap
     ],
 )
 def test_what_no_figure_has_is_refused(args, message, monkeypatch, tmp_path, capsys):
-    assert call(monkeypatch, *args, "--out", str(tmp_path / "out")) == 2
+    assert call(monkeypatch, "reproduce", *args, "--out", str(tmp_path / "out")) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_file_is_no_folder(monkeypatch, tmp_path, capsys):
     (tmp_path / "results").write_text("mine")
-    assert call(monkeypatch, "uncertainty", "--out", str(tmp_path / "results")) == 2
+    assert call(monkeypatch, "reproduce", "uncertainty", "--out", str(tmp_path / "results")) == 2
     assert "must be a folder" in capsys.readouterr().err
     assert (tmp_path / "results").read_text() == "mine"
 

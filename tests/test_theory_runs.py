@@ -1,12 +1,12 @@
 """Theory in runs: what is noted after each episode, that uncertainty only shrinks, the figure, and `sonde analyse`."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from command_line import call
 from sonde import (
     ICEM,
     Explorer,
@@ -16,7 +16,6 @@ from sonde import (
     ProbabilisticEnsemble,
     RunConfig,
     Trajectory,
-    cli,
     preset,
 )
 from sonde.errors import SondeError
@@ -38,17 +37,6 @@ from sonde.theory import (
 )
 from sonde.theory.logged import theory_metrics
 from tiny import TINY
-
-
-def call(monkeypatch, *args: str) -> int:
-    """Run the command line in this process; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", ["sonde", *args])
-    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
-    try:
-        cli.main()
-    except SystemExit as end:
-        return int(end.code or 0)
-    return 0
 
 
 def done(folder, config: RunConfig) -> RunStore:

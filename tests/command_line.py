@@ -1,0 +1,16 @@
+"""The command line, called in the process of a test."""
+
+import sys
+
+from sonde import cli
+
+
+def call(monkeypatch, *args: str) -> int:
+    """Run `sonde ARGS`; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["sonde", *args])
+    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
+    try:
+        cli.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
