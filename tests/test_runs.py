@@ -23,7 +23,7 @@ from sonde.runs.store import RunStore
 from tiny import TINY, TINY_OPTIONS
 
 KEYS = {
-    *("seed", "episode", "transitions", "planned_information_gain", "realised_information_gain"),
+    *("seed", "episode", "transitions", "prediction_error", "planned_information_gain", "realised_information_gain"),
     *("max_epistemic", "max_epistemic_common", "mean_epistemic", "model_rmse", "model_nll", "calibration_error"),
     *("return/swing-up", "return/keep-down", "seconds/plan", "seconds/fit", "seconds/world", "seconds/evaluate"),
 }

@@ -23,6 +23,10 @@ COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
 that; on inputs and targets in units of their spread over the reachable set; with this noise std. The same for all methods."""
 
 
+NOISE_STDS = 3.0
+"""Errors of a prediction up to so many aleatoric stds are put down to noise."""
+
+
 class ReachableSet(eqx.Module):
     """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box, if any."""
 
@@ -101,11 +105,23 @@ def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarra
 
 
 @eqx.filter_jit
-def _realised(posterior: Posterior, states: Array, actions: Array) -> Array:
-    return jax.vmap(lambda p, x, u: jnp.sum(information_gain(believe_many(p, x, u))))(posterior, states, actions)
+def _believe_episodes(posterior: Posterior, states: Array, actions: Array) -> Belief:
+    return jax.vmap(believe_many)(posterior, states, actions)
 
 
 @double_precision
 def realised_information_gain(posterior: Posterior, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Information that the visited points [S, T, ...] held for the posterior from before they were visited, in nats [S]."""
-    return np.asarray(_realised(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    belief = _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions))
+    return np.asarray(jnp.sum(information_gain(belief), axis=-1))
+
+
+@double_precision
+def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+    """How far off the posterior from before an episode [S, T, ...] was in it, beyond noise, in state units [S].
+
+    Per run the root mean square of the norm of the errors of the mean, each less `NOISE_STDS` aleatoric stds.
+    """
+    belief = jax.tree.map(np.asarray, _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    beyond = np.maximum(np.abs(next_states - belief.mean) - NOISE_STDS * belief.aleatoric_std, 0.0)
+    return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))

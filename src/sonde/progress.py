@@ -19,6 +19,12 @@ PHASES = {
     "fit": "learning from the measurements",
     "evaluate": "judging the model and trying the tasks",
 }
+MEASURED = {
+    "information": ("realised_information_gain", 0),
+    "uncertainty": ("max_epistemic_common", 4),
+    "model error": ("model_rmse", 4),
+}
+"""Columns: the key of the metric, and digits. A stopping rule shows its own instead of the one that is named like it."""
 Row = dict[str, Any]
 
 
@@ -30,8 +36,9 @@ class LiveProgress:
         self.config, self.console = config, console
         self.rule = config.stopping_rule
         self.worst: list[tuple[int, float]] = []  # episodes and what the rule looks at, of the run that is furthest from it
-        self.columns = ["episode", "transitions", "information", "uncertainty", "model error"]
-        self.columns += [self.rule.quantity.label] if self.rule else []
+        self.measured = {name: what for name, what in MEASURED.items() if self.rule is None or name != self.rule.subject}
+        self.columns = ["episode", "transitions", *self.measured]
+        self.columns += [quantity.label for quantity in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += ["plan s", "fit s", "evaluate s"]
         self.table = Table(*self.columns, title=self._title(), title_justify="left")
@@ -48,7 +55,7 @@ class LiveProgress:
         if self.live:
             self.live.start()
         else:
-            self.console.print(self._title())
+            self.console.print(self._title(), soft_wrap=True)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,7 +72,8 @@ class LiveProgress:
             cells = self._add(rows)
             if not self.live:
                 line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
-                self.console.print(line + ("" if "stopped" in rows[0] else self._outlook()), soft_wrap=True)
+                over = "stopped" in rows[0] or episode == self.config.episodes
+                self.console.print(line + ("" if over else self._outlook()), soft_wrap=True)
         elif self.live:
             phase, _, step = phase.partition("/")
             doing = f"{PHASES[phase]}, {step}" if step else PHASES[phase]
@@ -89,8 +97,10 @@ class LiveProgress:
         # the first episode compiles, so a later one is the better guess
         expected = self.rule.episodes_left(self.worst) if self.rule else None
         possible = self.config.episodes - episode + 1
-        left = min(possible, possible if expected is None else expected) * self.episode_seconds[-1]
-        return f" (about {left / 60:.0f} min left)" if left > 90 else f" (about {left:.0f} s left)"
+        known = self.rule is None or (expected is not None and expected <= possible)
+        left = (possible if expected is None else min(possible, expected)) * self.episode_seconds[-1]
+        how_long = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
+        return f" ({'about' if known else 'at most'} {how_long} left)"
 
     def _add(self, rows: list[Row]) -> list[str]:
         def mean(key: str, digits: int | None) -> str:
@@ -105,14 +115,12 @@ class LiveProgress:
         cells = [
             str(rows[0]["episode"]),
             str(rows[0]["transitions"]),
-            mean("realised_information_gain", 0),
-            mean("max_epistemic_common", 4),
-            mean("model_rmse", 4),
+            *(mean(key, digits) for key, digits in self.measured.values()),
         ]
         if self.rule:
-            worst = self.rule.worst(row.get(self.rule.quantity.metric) for row in rows)
-            self.worst += [] if worst is None else [(rows[0]["episode"], worst)]
-            cells.append("-" if worst is None else f"{worst:.4g}")
+            worst = self.rule.worst(rows)
+            self.worst += [] if worst[0] is None else [(rows[0]["episode"], worst[0])]
+            cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
             reached, solved = mean(f"return/{task_label(task)}", None), mean(f"success/{task_label(task)}", 2)
             cells.append(reached if solved == "-" else f"{reached} (success {solved})")

@@ -79,8 +79,8 @@ def how_it_ended(store: RunStore) -> str | None:
     if rule is None:
         return None
     rows = store.load_metrics()
-    values = [row.get(rule.quantity.metric) for row in rows if row["episode"] == rows[-1]["episode"]]
-    return store.why_stopped() or rule.why_not(values, store.config.episodes)
+    last = [row for row in rows if row["episode"] == rows[-1]["episode"]]
+    return store.why_stopped() or rule.why_not(last, store.config.episodes)
 
 
 def command() -> str:

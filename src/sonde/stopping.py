@@ -3,6 +3,9 @@
     uncertainty<0.05   the largest epistemic std in reach, in state units: `max_epistemic`
     information<2      what the planner expected of the episode, in nats: `planned_information_gain`
 
+A model may be far too sure, above all after its first episode. So `uncertainty` believes none that was just proved wrong: the
+errors with which the model from before the episode predicted it must be below the tolerance, too (`prediction_error`).
+
 Policies that do not plan at each step, or have no time to say what they expect (systems that their owner runs), are judged by
 what the visited points could tell: `realised_information_gain`. Runs in lockstep stop together, after the first episode at
 which all of them are below. The decision follows from that episode's metrics alone, so interruptions do not change it.
@@ -10,8 +13,9 @@ which all of them are below. The decision follows from that episode's metrics al
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sonde.errors import SondeError
 from sonde.methods import Method
@@ -20,8 +24,11 @@ from sonde.solvers.base import Planner, Solver
 from sonde.theory.rates import fit_decay
 from sonde.worlds.base import World, has_simulator
 
-FITTED = 5
-"""Episodes, the last ones, from which it is estimated how many more it takes."""
+FEWEST = 3
+"""Episodes from which it may be estimated how many more it takes."""
+
+Row = Mapping[str, Any]
+"""The metrics of one run after an episode."""
 
 
 @dataclass(frozen=True)
@@ -37,17 +44,28 @@ class Quantity:
 
 
 UNCERTAINTY = Quantity("max_epistemic", "largest uncertainty", "the largest uncertainty is {}")
+PREDICTION = Quantity("prediction_error", "prediction error", "the episode's predictions were off by {} beyond noise")
 PLANNED = Quantity("planned_information_gain", "expected information", "the planner expected {} nats of it")
 REALISED = Quantity("realised_information_gain", "information at most", "its measurements could tell at most {} nats")
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """Stop once a quantity is below the tolerance in all runs."""
+    """Stop once a quantity, and what must confirm it, are below the tolerance in all runs."""
 
     text: str
     quantity: Quantity
     tolerance: float
+
+    @property
+    def subject(self) -> str:
+        """What it is about, as it was written: 'uncertainty' or 'information'."""
+        return self.text.partition("<")[0]
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """All that must be below the tolerance, the one that the rule is about first."""
+        return (self.quantity, PREDICTION) if self.quantity is UNCERTAINTY else (self.quantity,)
 
     def check_world(self, world: World) -> None:
         """Refuse a world of which it is not known what it can reach, if that is asked for."""
@@ -57,55 +75,63 @@ class StoppingRule:
                 "of which it is not; take 'information<NUMBER'"
             )
 
-    def worst(self, values: Iterable[float | None]) -> float | None:
-        """The largest over all runs; None if it is not known of one of them."""
-        known = [math.nan if value is None else float(value) for value in values]
-        return max(known) if known and all(map(math.isfinite, known)) else None
+    def worst(self, rows: Sequence[Row]) -> list[float | None]:
+        """The largest of each quantity over the rows of an episode, one per run; None if it is not known of one of them."""
+        return [_largest([row.get(quantity.metric) for row in rows]) for quantity in self.quantities]
 
-    def why_stop(self, values: Sequence[float | None], episode: int, limit: int) -> str | None:
+    def why_stop(self, rows: Sequence[Row], episode: int, limit: int) -> str | None:
         """Why to stop after this episode, in words; None: go on."""
-        worst = self.worst(values)
-        if worst is None or worst >= self.tolerance:
+        worst = self.worst(rows)
+        if any(value is None or value >= self.tolerance for value in worst):
             return None
-        below = f"below {self.tolerance:g}"
-        return f"Stopped after episode {episode} of at most {limit}: {self._told(worst, len(values))}, {below}."
+        below = f"{'both ' if len(worst) > 1 else ''}below {self.tolerance:g}"
+        return f"Stopped after episode {episode} of at most {limit}: {self._told(rows)}, {below}."
 
-    def why_not(self, values: Sequence[float | None], limit: int) -> str:
+    def why_not(self, rows: Sequence[Row], limit: int) -> str:
         """What to say after the last episode, if it did not suffice."""
-        worst = self.worst(values)
-        told = "" if worst is None else f": {self._told(worst, len(values))}"
-        return f"All {limit} episodes are done, and {self.text} was not reached{told}."
+        told = self._told(rows)
+        return f"All {limit} episodes are done, and {self.text} was not reached{f': {told}' if told else ''}."
 
-    def _told(self, worst: float, runs: int) -> str:
+    def _told(self, rows: Sequence[Row]) -> str:
+        worst = zip(self.quantities, self.worst(rows), strict=True)
+        known = [quantity.sentence.format(self._number(value)) for quantity, value in worst if value is not None]
+        return " and ".join(known) + (f" in the worst of {len(rows)} runs" if known and len(rows) > 1 else "")
+
+    def _number(self, value: float) -> str:
         # as short as possible, yet on the right side of the tolerance
-        texts = (f"{worst:.{digits}g}" for digits in range(3, 18))
-        value = next(text for text in texts if (float(text) < self.tolerance) == (worst < self.tolerance))
-        return self.quantity.sentence.format(value) + (f" in the worst of {runs} runs" if runs > 1 else "")
+        texts = (f"{value:.{digits}g}" for digits in range(3, 18))
+        return next(text for text in texts if (float(text) < self.tolerance) == (value < self.tolerance))
 
     def episodes_left(self, worst: Sequence[tuple[int, float]]) -> float | None:
-        """How many more episodes it takes, if the quantity goes on falling as a power of the episode.
+        """How many more episodes it takes, if it goes on falling as a power of the episode, as it has since its highest value.
 
         `worst` are finished episodes and their values; infinite: it is not falling; None: too few to say.
         """
-        if len(worst) < 3:
+        if len(worst) < FEWEST:
             return None
-        episodes, values = zip(*worst[-FITTED:], strict=True)
-        decay = fit_decay(episodes, values)
-        if decay.exponent >= 0:
+        highest = max(range(len(worst)), key=lambda i: worst[i][1])
+        falling = [(episode, value) for episode, value in worst[highest:] if value > 0]
+        if 1 < len(falling) < FEWEST:
+            return None
+        exponent = fit_decay(*zip(*falling, strict=True)).exponent if len(falling) > 1 else 0.0
+        if exponent >= 0:
             return math.inf
+        episode, value = falling[-1]
         # in logarithms, where nothing overflows
-        crossing = (math.log(self.tolerance) - math.log(decay.constant)) / decay.exponent
-        return math.inf if crossing > 50 else float(max(1, math.floor(math.exp(crossing)) + 1 - episodes[-1]))
+        growth = (math.log(self.tolerance) - math.log(value)) / exponent
+        return math.inf if growth > 50 else float(max(1, math.floor(episode * math.exp(growth)) + 1 - episode))
 
     def outlook(self, worst: Sequence[tuple[int, float]], limit: int) -> str:
         """The same in words, where there are at most `limit` episodes."""
-        left, possible = self.episodes_left(worst), limit - (worst[-1][0] if worst else 0)
+        if worst and worst[-1][1] < self.tolerance:
+            return f"{self.text} is reached, but not confirmed by an episode's predictions yet"
+        left = self.episodes_left(worst)
         if left is None:
             return f"too early to say when {self.text}"
         if math.isinf(left):
             return f"not falling yet towards {self.text}"
-        if left > possible:
-            return f"{self.text} is not expected within the {possible} more that there can be"
+        if worst[-1][0] + left > limit:
+            return f"{self.text} is not expected by episode {limit}"
         return f"about {left:.0f} more episode{'s' if left > 1 else ''} until {self.text}"
 
 
@@ -129,6 +155,11 @@ def stopping_rule(text: str, method: Method, solver: Solver, world: World) -> St
         raise SondeError(f"config: until {text}: a method that acts at random expects nothing; take 'uncertainty<NUMBER'")
     says = has_simulator(world) and isinstance(solver, Planner)
     return StoppingRule(text, PLANNED if says else REALISED, tolerance)
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [math.nan if value is None else value for value in values]
+    return max(known) if known and all(map(math.isfinite, known)) else None
 
 
 def _number(text: str) -> float:

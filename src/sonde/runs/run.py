@@ -13,7 +13,7 @@ from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
-from sonde.metrics import judge, realised_information_gain
+from sonde.metrics import judge, prediction_error, realised_information_gain
 from sonde.models.base import Posterior
 from sonde.policies import Policy
 from sonde.precision import double_precision
@@ -127,17 +127,21 @@ def learn(
     The measurements [S, T, ...] come to disk first: they cost more than what is learned from them.
     """
     config, number, before, policies = store.config, timed.episode, explorer.posterior, dict(policies)
+    knows_nothing = explorer.transitions == 0
     timed.seconds["world"] = trajectory.world_seconds
     store.save_data(number, trajectory)
     timed("fit", lambda: explorer.tell(trajectory))
 
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)
-        realised = realised_information_gain(before, trajectory.states, trajectory.actions)
+        visited = (trajectory.states, trajectory.actions)
+        realised = realised_information_gain(before, *visited)
+        error = prediction_error(before, *visited, trajectory.next_states)
         planned = trajectory.planned_information
         expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
         gains = {"planned_information_gain": expected, "realised_information_gain": realised}
+        gains["prediction_error"] = np.full(explorer.runs, np.nan) if knows_nothing else error
         of_world = episode_metrics(config.world, trajectory)
         return {**gains, **metrics, **held_out, **theory_metrics(explorer, config), **of_world}
 
@@ -156,7 +160,7 @@ def learn(
         return found
 
     metrics, rule = timed("evaluate", judged), config.stopping_rule
-    stopped = None if rule is None else rule.why_stop(metrics[rule.quantity.metric].tolist(), number, config.episodes)
+    stopped = None if rule is None else rule.why_stop(_per_run(metrics), number, config.episodes)
     last = stopped is not None or number == config.episodes
     metrics |= timed("evaluate", lambda: tried(last))
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
@@ -166,11 +170,11 @@ def learn(
             "seed": seed,
             "episode": number,
             "transitions": explorer.transitions,
-            **{name: _number(values[i]) for name, values in metrics.items()},
+            **measured,
             **times,
             **({} if stopped is None else {"stopped": stopped}),
         }
-        for i, seed in enumerate(explorer.seeds)
+        for seed, measured in zip(explorer.seeds, _per_run(metrics), strict=True)
     ]
     store.save_policies(policies)
     store.append_metrics(rows)
@@ -236,6 +240,7 @@ def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
     return metrics
 
 
-def _number(value: Any) -> float | None:
+def _per_run(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]:
     """JSON knows no NaN: what a method does not have (a random one plans nothing) is null."""
-    return float(value) if np.isfinite(value) else None
+    number = lambda value: float(value) if np.isfinite(value) else None
+    return [dict(zip(metrics, map(number, values), strict=True)) for values in zip(*metrics.values(), strict=True)]
