@@ -153,7 +153,7 @@ def test_the_estimate_knows_powers_of_the_episode(power):
         left = max(1, first - done)
         assert rule.episodes_left(history) == left
         assert rule.outlook(history, 1000) == f"about {left} more episode{'s' if left > 1 else ''} until uncertainty<0.048"
-    assert rule.outlook([(n, 1 / n) for n in range(1, 5)], 6) == "uncertainty<0.048 is not expected by episode 6"
+    assert rule.outlook([(n, 1 / n) for n in range(1, 5)], 6) == "at this rate uncertainty<0.048 is not reached by episode 6"
 
 
 @pytest.mark.parametrize("sure", [2, 4])

@@ -82,7 +82,8 @@ class LiveProgress:
             self.live.update(Group(self.table, Spinner("dots", text)))
 
     def _title(self) -> str:
-        seeds = f", {self.config.seeds} runs in lockstep (means)" if self.config.seeds > 1 else ""
+        told = "means; of the rule, the worst" if self.rule else "means"
+        seeds = f", {self.config.seeds} runs in lockstep ({told})" if self.config.seeds > 1 else ""
         task = f" on {self.config.task}" if self.config.task else ""
         until = f" until {self.rule.text}, at most" if self.rule else ""
         return f"{self.config.method}{task}:{until} {self.config.episodes} episodes of {self.config.steps} steps{seeds}"

@@ -1,7 +1,7 @@
 """When to stop: once the largest uncertainty, or what a plan could still tell, is below a tolerance.
 
-    uncertainty<0.05   the largest epistemic std in reach, in state units: `max_epistemic`
-    information<2      what the planner expected of the episode, in nats: `planned_information_gain`
+    uncertainty<0.3    the largest epistemic std in reach, in state units: `max_epistemic`
+    information<300    what the planner expected of the episode, in nats: `planned_information_gain`
 
 A model may be far too sure, above all after its first episode. So `uncertainty` believes none that was just proved wrong: the
 errors with which the model from before the episode predicted it must be below the tolerance, too (`prediction_error`).
@@ -131,7 +131,7 @@ class StoppingRule:
         if math.isinf(left):
             return f"not falling yet towards {self.text}"
         if worst[-1][0] + left > limit:
-            return f"{self.text} is not expected by episode {limit}"
+            return f"at this rate {self.text} is not reached by episode {limit}"
         return f"about {left:.0f} more episode{'s' if left > 1 else ''} until {self.text}"
 
 
