@@ -196,10 +196,9 @@ def test_progress_says_how_many_more():
         progress("done", 4, [row(4)])
     printed = text.getvalue()
     assert "opax: until uncertainty<0.099, at most 20 episodes" in printed
-    assert (
-        "largest uncertainty 0.25, prediction error 0.125" in printed
-        and "about 7 more episodes until uncertainty<0.099" in printed
-    )
+    assert "model error -, largest uncertainty 0.25, prediction error 0.125" in printed
+    assert ", uncertainty " not in printed, "which is not the one that the rule is about"
+    assert "about 7 more episodes until uncertainty<0.099" in printed
 
 
 @pytest.mark.parametrize("until", ["soon", "uncertainty", "uncertainty<", "uncertainty<0", "information<nan", "information<=2"])

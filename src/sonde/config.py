@@ -114,8 +114,8 @@ class RunConfig:
     task_settings: tuple[TaskSettings, ...] = added_later(())
     """Tasks that are evaluated for another number of steps, or by another solver, than evaluation_horizon and solver say."""
     until: str | None = added_later(None)
-    """Stop before the last episode once all runs are below a tolerance: 'uncertainty<0.3', the largest epistemic std in reach,
-    in state units; or 'information<300', what the planner expected of the episode, in nats."""
+    """Stop before the last episode once all runs are below a tolerance: 'uncertainty<0.3', the largest epistemic std in reach
+    and the error of predicting the episode, in state units; or 'information<300', what the planner expected of it, in nats."""
 
     def __post_init__(self):
         """Refuse what cannot be run."""

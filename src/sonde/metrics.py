@@ -22,7 +22,6 @@ COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
 """The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs, as distances grow with
 that; on inputs and targets in units of their spread over the reachable set; with this noise std. The same for all methods."""
 
-
 NOISE_STDS = 3.0
 """Errors of a prediction up to so many aleatoric stds are put down to noise."""
 

@@ -134,16 +134,15 @@ def learn(
 
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)
-        visited = (trajectory.states, trajectory.actions)
+        visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.runs, np.nan)
         realised = realised_information_gain(before, *visited)
-        error = prediction_error(before, *visited, trajectory.next_states)
+        error = unknown if knows_nothing else prediction_error(before, *visited, trajectory.next_states)
         planned = trajectory.planned_information
-        expected = np.full(explorer.runs, np.nan) if planned is None else planned.sum(axis=1)
+        expected = unknown if planned is None else planned.sum(axis=1)
         held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
         gains = {"planned_information_gain": expected, "realised_information_gain": realised}
-        gains["prediction_error"] = np.full(explorer.runs, np.nan) if knows_nothing else error
         of_world = episode_metrics(config.world, trajectory)
-        return {**gains, **metrics, **held_out, **theory_metrics(explorer, config), **of_world}
+        return {**gains, "prediction_error": error, **metrics, **held_out, **theory_metrics(explorer, config), **of_world}
 
     def tried(last: bool) -> dict[str, np.ndarray]:
         every = config.evaluate_every
