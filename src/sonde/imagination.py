@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from sonde.errors import SondeError
+from sonde.errors import SondeError, whole
 from sonde.models.base import Belief, Members, Posterior
 
 
@@ -56,6 +56,11 @@ class Imagination(abc.ABC):
         del state_dim
         return 0
 
+    def opposing_controls(self, state_dim: int) -> int:
+        """How many numbers in [-1, 1] an opponent chooses per step, to make the plan as bad as it can be."""
+        del state_dim
+        return 0
+
     def particles(self, asked: int, ensemble_size: int) -> int:
         """How many particles to simulate: as many as asked for, but only one where all would agree."""
         del ensemble_size
@@ -94,8 +99,39 @@ class Optimistic(Imagination):
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The luckiest plausible state, as the planner defines luck."""
         del chance
-        beta = self.beta if belief.beta is None else belief.beta
-        return belief.mean + beta * belief.epistemic_std * extra, belief.aleatoric_std
+        return _plausible(belief, self.beta, extra), belief.aleatoric_std
+
+
+@dataclass(frozen=True)
+class Pessimistic(Imagination):
+    """x' = mean + beta * epistemic_std * eta, where an opponent chooses eta in [-1, 1]^dx: the plan must survive the plausible.
+
+    Where the belief comes with a beta of its own, that one counts.
+    """
+
+    opposing_steps: int = 3
+    """Steps of the search for the eta that hurts a plan most; each follows one gradient of the plan's worth."""
+
+    def __post_init__(self):
+        """Refuse an opponent that does nothing."""
+        super().__post_init__()
+        whole("imagination", opposing_steps=self.opposing_steps)
+
+    def opposing_controls(self, state_dim: int) -> int:
+        """One eta per state dimension."""
+        return state_dim
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The plausible state that the opponent wants."""
+        del chance
+        return _plausible(belief, self.beta, extra), belief.aleatoric_std
+
+
+def _plausible(belief: Belief, beta: float, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    """The state at `eta` of the confidence region, whose corners are at -1 and 1."""
+    return belief.mean + (beta if belief.beta is None else belief.beta) * belief.epistemic_std * eta
 
 
 @dataclass(frozen=True)

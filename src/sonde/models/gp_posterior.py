@@ -28,6 +28,7 @@ SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
 """On a CPU a query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """And it skips the zeros of F by groups of columns. Narrower ones would be slow products, more of them slow to compile."""
+SMALLEST_VARIANCE = 1e-30  # of a prediction: positive, since the root of zero has no slope to follow
 SMALLEST_SHARE = 1e-10  # of a direction's variance that data explain: positive, so that there is a Cholesky factor
 
 
@@ -136,8 +137,8 @@ class GPPosterior(Posterior):
         kernel, point = KERNELS[self.kernel_name], (z / lengthscales)[None]
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
-        # rounding may leave a variance just below zero where the data pin the function down
-        return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
+        # rounding may leave a variance at zero or below where the data pin the function down
+        return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, SMALLEST_VARIANCE)
 
     def _query_in_parts(
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
@@ -154,7 +155,7 @@ class GPPosterior(Posterior):
                 columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
                 explained = row[:stop] @ columns
                 variance -= explained @ explained
-            return row @ centres.weights[output, :size], jnp.maximum(variance, 0.0)
+            return row @ centres.weights[output, :size], jnp.maximum(variance, SMALLEST_VARIANCE)
 
         # each size takes time to compile: none that saves little against the largest
         sizes = [size for size in SIZES if size < 0.8 * most] + [most]
