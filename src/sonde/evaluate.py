@@ -56,7 +56,14 @@ class Evaluation:
     policy: Policy
     success: np.ndarray | None = None
     imagined: ImaginedReturns | None = None
-    """What the model promises of the policy, if that was asked for."""
+    """What the policy is worth on the model, if that was asked for."""
+
+    @property
+    def promised(self) -> ImaginedReturns:
+        """What the policy is worth on the model."""
+        if self.imagined is None:
+            raise SondeError("evaluation: the policy was not run on the model; evaluate it with an opponent=Pessimistic(...)")
+        return self.imagined
 
 
 @eqx.filter_jit

@@ -5,7 +5,7 @@ and how many particles of one plan can differ; no more than those are simulated.
 """
 
 import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import jax
@@ -109,7 +109,7 @@ class Pessimistic(Imagination):
     Where the belief comes with a beta of its own, that one counts.
     """
 
-    opposing_steps: int = 3
+    opposing_steps: int = 1
     """Steps of the search for the eta that hurts a plan most; each follows one gradient of the plan's worth."""
 
     def __post_init__(self):
@@ -124,9 +124,30 @@ class Pessimistic(Imagination):
     def settle(
         self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """The plausible state that the opponent wants."""
+        """The plausible state that the opponent wants.
+
+        Slopes leave out how the region's width varies along the plan: it is small where the region is, and they would cost
+        more than all else.
+        """
         del chance
-        return _plausible(belief, self.beta, extra), belief.aleatoric_std
+        fixed_width = replace(belief, epistemic_std=jax.lax.stop_gradient(belief.epistemic_std))
+        return _plausible(fixed_width, self.beta, extra), belief.aleatoric_std
+
+
+@dataclass(frozen=True)
+class Pushed(Imagination):
+    """x' = mean + push: how a plan would fare if the model erred so. Where the push is 0, nobody asks for epistemic stds."""
+
+    def opposing_controls(self, state_dim: int) -> int:
+        """One push per state dimension."""
+        return state_dim
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The mean, and the push."""
+        del chance
+        return belief.mean + extra, belief.aleatoric_std
 
 
 def _plausible(belief: Belief, beta: float, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:

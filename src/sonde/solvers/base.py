@@ -6,6 +6,7 @@ episode and ends with it. An `Anytime` planner does so in turns and has a plan a
 """
 
 import abc
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.data import Data
 from sonde.errors import SondeError
-from sonde.imagination import Chance, Imagination, Pessimistic, draw_chance
+from sonde.imagination import Chance, Imagination, Pessimistic, Pushed, draw_chance
 from sonde.models.base import Belief, Posterior
 from sonde.objectives import Imagined, Objective, information_gain
 from sonde.policies import Interruptible, Policy
@@ -102,11 +103,17 @@ class ControlProblem(eqx.Module):
         self, x: Float[Array, " dx"], plan: Float[Array, "H dc"], key: Key[Array, ""]
     ) -> tuple[Float[Array, "H do"], Float[Array, "K H"]]:
         """What the opponent, if there is one, answers to the plan, and what the plan is worth then."""
-        rewards = lambda eta: self.objective.rewards(self.imagine(x, jnp.concatenate([plan, eta], axis=1), key))
-        unopposed = jnp.zeros((plan.shape[0], self.opposing_dim), plan.dtype)
+
+        def rewards(problem: ControlProblem, eta: Array) -> Float[Array, "K H"]:
+            return self.objective.rewards(problem.imagine(x, jnp.concatenate([plan, eta], axis=1), key))
+
+        nothing = jnp.zeros((plan.shape[0], self.opposing_dim), plan.dtype)
         if not isinstance(self.imagination, Pessimistic):
-            return unopposed, rewards(unopposed)
-        return worst_answer(rewards, unopposed, self.imagination.opposing_steps)
+            return nothing, rewards(self, nothing)
+        pushed = replace(self, imagination=Pushed(noise=self.imagination.noise))
+        opposed = functools.partial(rewards, self)
+        # a push and an eta have slopes of the same sign, and the mean alone is much cheaper to ask for
+        return worst_answer(opposed, nothing, self.imagination.opposing_steps, functools.partial(rewards, pushed))
 
 
 class Solver(abc.ABC):
