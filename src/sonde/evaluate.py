@@ -103,6 +103,8 @@ def task_policy(
 def _problem(
     world: World, posterior: Posterior, task: Task | GoalTask, imagination: Imagination, members: int
 ) -> ControlProblem:
+    if isinstance(imagination, Pessimistic):  # opponents follow slopes
+        posterior = posterior.with_slopes()
     return ControlProblem(posterior, imagination, TaskReward(task.reward), world.state_dim, world.action_dim, 1, members)
 
 
@@ -136,6 +138,7 @@ def evaluate(
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
     asked, world = task_named(world, task), world.for_task(task)
+    opponent = None if opponent is None else replace(opponent, possible=opponent.possible or world.possible)
     check_aim(asked, solver, task)
     keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:

@@ -5,6 +5,7 @@ and how many particles of one plan can differ; no more than those are simulated.
 """
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
@@ -112,6 +113,9 @@ class Pessimistic(Imagination):
     opposing_steps: int = 1
     """Steps of the search for the eta that hurts a plan most; each follows one gradient of the plan's worth."""
 
+    possible: Callable[[Array], Array] | None = None
+    """Brings a state to one that the system can have, where more is known of that than the model knows (`World.possible`)."""
+
     def __post_init__(self):
         """Refuse an opponent that does nothing."""
         super().__post_init__()
@@ -131,7 +135,8 @@ class Pessimistic(Imagination):
         """
         del chance
         fixed_width = replace(belief, epistemic_std=jax.lax.stop_gradient(belief.epistemic_std))
-        return _plausible(fixed_width, self.beta, extra), belief.aleatoric_std
+        x_next = _plausible(fixed_width, self.beta, extra)
+        return x_next if self.possible is None else self.possible(x_next), belief.aleatoric_std
 
 
 @dataclass(frozen=True)
