@@ -104,15 +104,23 @@ class GPPosterior(Posterior):
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         outputs, used = jnp.arange(x.shape[0]), largest_of_all(self.centres.used)
-        at_once = lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres)
-        # one after the other, so that they share what is compiled
-        in_parts = lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs)
-        mean, variance = jax.lax.platform_dependent(z, used, cpu=in_parts if self.in_parts else at_once, default=at_once)
+        one = self._query_in_parts if self.in_parts else lambda z, output, _: self._query_at_once(z, *self._of(output))
+        mean, variance = jax.lax.platform_dependent(
+            z,
+            used,
+            # one after the other: they share what is compiled, and plain products are faster than batches of them
+            cpu=lambda z, used: jax.lax.map(lambda output: one(z, output, used[output]), outputs),
+            default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
+        )
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
+
+    def _of(self, output: Int[Array, ""]) -> tuple[Float[Array, " dz"], Centres]:
+        """Length-scales and centres of one output."""
+        return jax.tree.map(lambda leaf: leaf[output], (self.lengthscales, self.centres))
 
     def settled(self) -> "GPPosterior":
         """On an accelerator, arrays cut to the centres in use (the next power of two): it multiplies faster than it branches.
