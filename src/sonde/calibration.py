@@ -60,6 +60,10 @@ class Calibrated(Posterior):
         """The settled posterior, recalibrated."""
         return Calibrated(self.posterior.settled(), self.factors)
 
+    def with_slopes(self) -> "Calibrated":
+        """The posterior with slopes, recalibrated."""
+        return Calibrated(self.posterior.with_slopes(), self.factors)
+
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with recalibrated noise."""
         return Calibrated(self.posterior.member(index), self.factors)
@@ -79,6 +83,10 @@ class Confident(Posterior):
     def settled(self) -> "Confident":
         """The settled posterior, with its beta."""
         return Confident(self.posterior.settled(), self.beta)
+
+    def with_slopes(self) -> "Confident":
+        """The posterior with slopes, with its beta."""
+        return Confident(self.posterior.with_slopes(), self.beta)
 
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with the beta of all."""

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float, Key
 
 from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
-from sonde.imagination import Mean, MemberTrajectories
+from sonde.imagination import Imagination, Mean, MemberTrajectories, Pessimistic
 from sonde.models.base import Belief, Posterior
 from sonde.objectives import GoalTask, Task, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose, rollout_keys
+from sonde.robust import ImaginedReturns, imagined_returns
 from sonde.rollout import SIDE_BY_SIDE, OnStep, repeated_rollouts
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
@@ -54,6 +55,15 @@ class Evaluation:
     trajectory: Trajectory
     policy: Policy
     success: np.ndarray | None = None
+    imagined: ImaginedReturns | None = None
+    """What the policy is worth on the model, if that was asked for."""
+
+    @property
+    def promised(self) -> ImaginedReturns:
+        """What the policy is worth on the model."""
+        if self.imagined is None:
+            raise SondeError("evaluation: the policy was not run on the model; evaluate it with an opponent=Pessimistic(...)")
+        return self.imagined
 
 
 @eqx.filter_jit
@@ -74,19 +84,28 @@ def task_policy(
     data: Data,
     keys: Key[Array, " runs"],
     members: int = 0,
+    robust: Pessimistic | None = None,
 ) -> Policy:
     """What solves the task on the posterior's mean; without a posterior, random actions. A goal is the controller's to tell.
 
-    With `members`, the posterior is an ensemble of so many, and a plan is worth what it brings on average over them.
+    With `members`, the posterior is an ensemble of so many, and a plan is worth what it brings on average over them. With
+    `robust`, it is worth what it brings at worst.
     """
     if posterior is None:
         return RandomPolicy(world.action_dim)
     check_aim(task, solver, "the task")
     imagination = MemberTrajectories() if members and not isinstance(posterior, TrueDynamics) else Mean()
-    objective = TaskReward(task.reward)
-    problem = ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim, 1, members)
+    problem = _problem(world, posterior, task, robust or imagination, members)
     policy = solve(solver, problem, data, for_purpose(keys, "solve"))
     return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
+
+
+def _problem(
+    world: World, posterior: Posterior, task: Task | GoalTask, imagination: Imagination, members: int
+) -> ControlProblem:
+    if isinstance(imagination, Pessimistic):  # opponents follow slopes
+        posterior = posterior.with_slopes()
+    return ControlProblem(posterior, imagination, TaskReward(task.reward), world.state_dim, world.action_dim, 1, members)
 
 
 @double_precision
@@ -102,6 +121,8 @@ def evaluate(
     on_step: OnStep | None = None,
     side_by_side: int = SIDE_BY_SIDE,
     members: int = 0,
+    opponent: Pessimistic | None = None,
+    robust: bool = False,
 ) -> Evaluation:
     """Return and success of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
@@ -109,11 +130,15 @@ def evaluate(
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
-    `side_by_side` copies of the world run at the same time.
+    `side_by_side` copies of the world run at the same time. With an `opponent`, the policy is also run on the model, unopposed
+    and against it; `robust` plans against it in the first place.
     """
+    if robust and opponent is None:
+        raise SondeError("evaluate: a robust plan needs an opponent, such as Pessimistic(beta=2)")
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
     asked, world = task_named(world, task), world.for_task(task)
+    opponent = None if opponent is None else replace(opponent, possible=opponent.possible or world.possible)
     check_aim(asked, solver, task)
     keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:
@@ -121,7 +146,7 @@ def evaluate(
             raise SondeError(f"evaluate: {type(solver).__name__} imagines from visited states: give it the explorer's data")
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
-    policy = task_policy(world, posterior, asked, solver, data, keys, members)
+    policy = task_policy(world, posterior, asked, solver, data, keys, members, opponent if robust else None)
     goals = goals_for(asked, rollout_keys(keys, range(rollouts)))
     controller = Controller(policy, keys, world.state_dim)
     played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)
@@ -132,7 +157,13 @@ def evaluate(
     success = None
     if asked.success is not None:
         success = np.mean([_success(asked.success, trajectory, *goal) for trajectory, goal in told], axis=0)
-    return Evaluation(returns, rewards[0], played[0], policy, success)
+    imagined = None
+    if opponent is not None and posterior is not None:
+        starts = jnp.stack([trajectory.states[:, 0] for trajectory in played], axis=1)
+        problem = _problem(world, posterior, asked, opponent, members)
+        aims = None if goals is None else jnp.asarray(goals)
+        imagined = imagined_returns(policy, problem, starts, horizon, rollout_keys(keys, range(rollouts)), aims)
+    return Evaluation(returns, rewards[0], played[0], policy, success, imagined)
 
 
 def _success(success: Callable[..., float], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:

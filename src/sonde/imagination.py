@@ -5,14 +5,15 @@ and how many particles of one plan can differ; no more than those are simulated.
 """
 
 import abc
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from sonde.errors import SondeError
+from sonde.errors import SondeError, whole
 from sonde.models.base import Belief, Members, Posterior
 
 
@@ -56,6 +57,11 @@ class Imagination(abc.ABC):
         del state_dim
         return 0
 
+    def opposing_controls(self, state_dim: int) -> int:
+        """How many numbers in [-1, 1] an opponent chooses per step, to make the plan as bad as it can be."""
+        del state_dim
+        return 0
+
     def particles(self, asked: int, ensemble_size: int) -> int:
         """How many particles to simulate: as many as asked for, but only one where all would agree."""
         del ensemble_size
@@ -94,8 +100,64 @@ class Optimistic(Imagination):
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The luckiest plausible state, as the planner defines luck."""
         del chance
-        beta = self.beta if belief.beta is None else belief.beta
-        return belief.mean + beta * belief.epistemic_std * extra, belief.aleatoric_std
+        return _plausible(belief, self.beta, extra), belief.aleatoric_std
+
+
+@dataclass(frozen=True)
+class Pessimistic(Imagination):
+    """x' = mean + beta * epistemic_std * eta, where an opponent chooses eta in [-1, 1]^dx: the plan must survive the plausible.
+
+    Where the belief comes with a beta of its own, that one counts.
+    """
+
+    opposing_steps: int = 1
+    """Steps of the search for the eta that hurts a plan most; each follows one gradient of the plan's worth."""
+
+    possible: Callable[[Array], Array] | None = None
+    """Brings a state to one that the system can have, where more is known of that than the model knows (`World.possible`)."""
+
+    def __post_init__(self):
+        """Refuse an opponent that does nothing."""
+        super().__post_init__()
+        whole("imagination", opposing_steps=self.opposing_steps)
+
+    def opposing_controls(self, state_dim: int) -> int:
+        """One eta per state dimension."""
+        return state_dim
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The plausible state that the opponent wants.
+
+        Slopes leave out how the region's width varies along the plan: it is small where the region is, and they would cost
+        more than all else.
+        """
+        del chance
+        fixed_width = replace(belief, epistemic_std=jax.lax.stop_gradient(belief.epistemic_std))
+        x_next = _plausible(fixed_width, self.beta, extra)
+        return x_next if self.possible is None else self.possible(x_next), belief.aleatoric_std
+
+
+@dataclass(frozen=True)
+class Pushed(Imagination):
+    """x' = mean + push: how a plan would fare if the model erred so. Where the push is 0, nobody asks for epistemic stds."""
+
+    def opposing_controls(self, state_dim: int) -> int:
+        """One push per state dimension."""
+        return state_dim
+
+    def settle(
+        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The mean, and the push."""
+        del chance
+        return belief.mean + extra, belief.aleatoric_std
+
+
+def _plausible(belief: Belief, beta: float, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    """The state at `eta` of the confidence region, whose corners are at -1 and 1."""
+    return belief.mean + (beta if belief.beta is None else belief.beta) * belief.epistemic_std * eta
 
 
 @dataclass(frozen=True)

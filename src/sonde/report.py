@@ -3,6 +3,7 @@
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -11,13 +12,17 @@ from rich.table import Table
 from sonde.config import RunConfig
 from sonde.evaluate import Evaluation, TrueDynamics, normalised_score
 from sonde.explorer import Explorer
+from sonde.imagination import Pessimistic
 from sonde.models.base import Posterior
 from sonde.precision import double_precision
 from sonde.rollout import OnStep
-from sonde.runs.run import evaluate_task
+from sonde.runs.run import evaluate_as_configured, evaluate_task
 from sonde.runs.store import RunStore
 from sonde.tasks import task_label
 from sonde.worlds.pendulum import TIME_STEP
+
+if TYPE_CHECKING:
+    from sonde.runs.film import Film
 
 
 @double_precision
@@ -36,11 +41,7 @@ def evaluation_report(
     config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console, video: Path | None = None
 ) -> None:
     """Print return and success of each seed, and how it compares with random actions and the oracle; film it if asked to."""
-    film = None
-    if video is not None:
-        from sonde.runs.film import Film
-
-        film = Film(video, config.world, explorer.runs)
+    film = _film(config, explorer, video)
     label = task_label(task)
     with console.status(f"planning {label} ..."):
         played = evaluations(config, explorer, task, oracle, film)
@@ -67,10 +68,62 @@ def evaluation_report(
     console.print(table)
     if oracle:
         console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
+    _save_film(film, task, played["learned"], console)
+
+
+def _film(config: RunConfig, explorer: Explorer, video: Path | None) -> "Film | None":
+    """What watches the first run, if a video is wanted."""
+    if video is None:
+        return None
+    from sonde.runs.film import Film
+
+    return Film(video, config.world, explorer.runs)
+
+
+def _save_film(film: "Film | None", task: str, played: Evaluation, console: Console) -> None:
     if film is not None:
         with console.status("filming ..."):
-            film.save(task, played["learned"])
-        console.print(f"Video: {video}", soft_wrap=True)
+            film.save(task, played)
+        console.print(f"Video: {film.out}", soft_wrap=True)
+
+
+@double_precision
+def robust_report(
+    config: RunConfig, explorer: Explorer, task: str, beta: float, console: Console, video: Path | None = None
+) -> None:
+    """Print what a plan on the model's mean and one for its worst case promise, and what they bring; film the latter."""
+    film = _film(config, explorer, video)
+    label, opponent = task_label(task), Pessimistic(beta=beta)
+    played: dict[str, Evaluation] = {}
+    for plan, seen_by in (("plain", None), ("robust", film)):
+        with console.status(f"planning {label}, the {plan} plan, on the true system and on the model ..."):
+            played[plan] = evaluate_as_configured(
+                config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust"
+            )
+    title = f"{label} after {explorer.transitions} transitions, {config.settings_for(task).horizon} steps, returns"
+    table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
+    for i, seed in enumerate(explorer.seeds):
+        for plan, evaluation in played.items():
+            values = (*evaluation.promised, evaluation.returns)
+            table.add_row(str(seed), plan, *(f"{value[i]:.1f}" for value in values), end_section=plan == "robust")
+    for column in (table.columns[0], *table.columns[2:]):
+        column.justify = "right"
+    console.print(table)
+    console.print(
+        f"nominal: on the model's mean; guaranteed: against an opponent who chooses within {_width(config, beta)} around it"
+    )
+    for plan, evaluation in played.items():
+        kept = int(np.sum(evaluation.returns >= evaluation.promised.guaranteed))
+        console.print(
+            f"{plan} plan: the true system brought at least the guaranteed value in {kept} of {explorer.runs}; "
+            f"lowest guaranteed {np.min(evaluation.promised.guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
+        )
+    _save_film(film, task, played["robust"], console)
+
+
+def _width(config: RunConfig, beta: float) -> str:
+    """How wide the confidence region is, in words."""
+    return f"{beta:g} epistemic stds" if config.confidence == "constant" else f"the confidence region ({config.confidence})"
 
 
 def how_it_ended(store: RunStore) -> str | None:

@@ -59,6 +59,10 @@ class Posterior(eqx.Module):
         """
         return self
 
+    def with_slopes(self) -> "Posterior":
+        """The same beliefs in a form of which gradients are cheap; like `settled`, asked for between compiled calls."""
+        return self
+
     def member(self, index: Int[Array, ""]) -> "Posterior":
         """What member `index` of an ensemble believes on its own; only models with an `ensemble_size` have members."""
         raise SondeError(f"{type(self).__name__} has no members to follow; take an ensemble, or an imagination that needs none")

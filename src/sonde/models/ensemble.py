@@ -239,6 +239,10 @@ class EnsemblePosterior(Posterior):
             members=Members(x + params.targets.shift + scale * mean, std),
         )
 
+    def with_slopes(self) -> "EnsemblePosterior":
+        """The networks themselves: what is faster knows no gradients."""
+        return EnsemblePosterior(self.params, None, self.model)
+
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
         """An ensemble of that one member; indices go round and round."""
         one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)

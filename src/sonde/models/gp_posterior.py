@@ -13,6 +13,7 @@ smooth the function is, hardly on how many data there are, and so does the price
 """
 
 import functools
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -28,6 +29,7 @@ SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
 """On a CPU a query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """And it skips the zeros of F by groups of columns. Narrower ones would be slow products, more of them slow to compile."""
+SMALLEST_VARIANCE = 1e-30  # of a prediction: positive, since the root of zero has no slope to follow
 SMALLEST_SHARE = 1e-10  # of a direction's variance that data explain: positive, so that there is a Cholesky factor
 
 
@@ -95,16 +97,19 @@ class GPPosterior(Posterior):
     noise_std: Float[Array, " dx"]
     centres: Centres
     kernel_name: str = eqx.field(static=True)
+    in_parts: bool = eqx.field(static=True, default=True)
+    """Whether a CPU looks at the centres in use only, which saves time, but not where gradients are wanted."""
 
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         outputs, used = jnp.arange(x.shape[0]), largest_of_all(self.centres.used)
+        one = self._query_in_parts if self.in_parts else lambda z, output, _: self._query_at_once(z, *self._of(output))
         mean, variance = jax.lax.platform_dependent(
             z,
             used,
-            # one after the other, so that they share what is compiled
-            cpu=lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs),
+            # one after the other: they share what is compiled, and plain products are faster than batches of them
+            cpu=lambda z, used: jax.lax.map(lambda output: one(z, output, used[output]), outputs),
             default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
         )
         return Belief(
@@ -112,6 +117,10 @@ class GPPosterior(Posterior):
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
+
+    def _of(self, output: Int[Array, ""]) -> tuple[Float[Array, " dz"], Centres]:
+        """Length-scales and centres of one output."""
+        return jax.tree.map(lambda leaf: leaf[output], (self.lengthscales, self.centres))
 
     def settled(self) -> "GPPosterior":
         """On an accelerator, arrays cut to the centres in use (the next power of two): it multiplies faster than it branches.
@@ -121,6 +130,10 @@ class GPPosterior(Posterior):
         if all(device.platform == "cpu" for device in self.centres.points.devices()):
             return self
         return self.cut()
+
+    def with_slopes(self) -> "GPPosterior":
+        """Cut, and queried at once: a gradient would keep what every branch needs."""
+        return replace(self.cut(), in_parts=False)
 
     def cut(self) -> "GPPosterior":
         """The same, with arrays no larger than the next power of two."""
@@ -136,8 +149,8 @@ class GPPosterior(Posterior):
         kernel, point = KERNELS[self.kernel_name], (z / lengthscales)[None]
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
-        # rounding may leave a variance just below zero where the data pin the function down
-        return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, 0.0)
+        # rounding may leave a variance at zero or below where the data pin the function down
+        return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, SMALLEST_VARIANCE)
 
     def _query_in_parts(
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
@@ -154,7 +167,7 @@ class GPPosterior(Posterior):
                 columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
                 explained = row[:stop] @ columns
                 variance -= explained @ explained
-            return row @ centres.weights[output, :size], jnp.maximum(variance, 0.0)
+            return row @ centres.weights[output, :size], jnp.maximum(variance, SMALLEST_VARIANCE)
 
         # each size takes time to compile: none that saves little against the largest
         sizes = [size for size in SIZES if size < 0.8 * most] + [most]

@@ -13,6 +13,7 @@ from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import Evaluation, evaluate
 from sonde.explorer import Explorer
+from sonde.imagination import Pessimistic
 from sonde.metrics import judge, prediction_error, realised_information_gain
 from sonde.models.base import Posterior
 from sonde.policies import Policy
@@ -196,6 +197,8 @@ def evaluate_as_configured(
     keys: Key[Array, " runs"],
     data: Data | None,
     on_step: OnStep | None = None,
+    opponent: Pessimistic | None = None,
+    robust: bool = False,
 ) -> Evaluation:
     """Solve a task as the config says; see `evaluate`."""
     settings = config.settings_for(task)
@@ -211,6 +214,8 @@ def evaluate_as_configured(
         on_step,
         config.side_by_side,
         config.evaluation_members,
+        opponent,
+        robust,
     )
 
 

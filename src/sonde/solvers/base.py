@@ -6,6 +6,7 @@ episode and ends with it. An `Anytime` planner does so in turns and has a plan a
 """
 
 import abc
+import functools
 import itertools
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -17,14 +18,18 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.data import Data
 from sonde.errors import SondeError
-from sonde.imagination import Chance, Imagination, draw_chance
+from sonde.imagination import Chance, Imagination, Pessimistic, Pushed, draw_chance
 from sonde.models.base import Belief, Posterior
 from sonde.objectives import Imagined, Objective, information_gain
 from sonde.policies import Interruptible, Policy
+from sonde.solvers.opponent import worst_answer
 
 
 class ControlProblem(eqx.Module):
-    """Choose controls in [-1, 1]: per step the action u, then what the imagination lets the planner choose (eta)."""
+    """Choose controls in [-1, 1]: per step the action u, then what the imagination lets the planner choose (eta).
+
+    Where it lets an opponent choose instead, a plan is worth what is left of it when the opponent has seen it.
+    """
 
     posterior: Posterior
     imagination: Imagination = eqx.field(static=True)
@@ -42,13 +47,20 @@ class ControlProblem(eqx.Module):
         return self.action_dim + self.imagination.extra_controls(self.state_dim)
 
     @property
+    def opposing_dim(self) -> int:
+        """Numbers that an opponent chooses per step; they stand behind the plan's own."""
+        return self.imagination.opposing_controls(self.state_dim)
+
+    @property
     def simulated_particles(self) -> int:
         """Particles that can differ from each other."""
         return self.imagination.particles(self.particles, self.ensemble_size)
 
     def imagine(self, x: Float[Array, " dx"], controls: Float[Array, "H dc"], key: Key[Array, ""]) -> Imagined:
-        """Run a plan in the mind, from state `x`."""
+        """Run a plan in the mind, from state `x`; one that comes without the opponent's part is not opposed."""
         horizon = controls.shape[0]
+        if controls.shape[1] == self.control_dim:
+            controls = jnp.pad(controls, ((0, 0), (0, self.opposing_dim)))
         actions, extras = controls[:, : self.action_dim], controls[:, self.action_dim :]
 
         def particle(index, key):
@@ -85,7 +97,23 @@ class ControlProblem(eqx.Module):
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
         """What each of P plans is worth, for each particle and step by step. Every plan meets chance of its own."""
         keys = jax.random.split(key, plans.shape[0])
-        return jax.vmap(lambda plan, k: self.objective.rewards(self.imagine(x, plan, k)))(plans, keys)
+        return jax.vmap(lambda plan, k: self.opposed(x, plan, k)[1])(plans, keys)
+
+    def opposed(
+        self, x: Float[Array, " dx"], plan: Float[Array, "H dc"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "H do"], Float[Array, "K H"]]:
+        """What the opponent, if there is one, answers to the plan, and what the plan is worth then."""
+
+        def rewards(problem: ControlProblem, eta: Array) -> Float[Array, "K H"]:
+            return self.objective.rewards(problem.imagine(x, jnp.concatenate([plan, eta], axis=1), key))
+
+        nothing = jnp.zeros((plan.shape[0], self.opposing_dim), plan.dtype)
+        if not isinstance(self.imagination, Pessimistic):
+            return nothing, rewards(self, nothing)
+        pushed = replace(self, imagination=Pushed(noise=self.imagination.noise))
+        opposed = functools.partial(rewards, self)
+        # a push and an eta have slopes of the same sign, and the mean alone is much cheaper to ask for
+        return worst_answer(opposed, nothing, self.imagination.opposing_steps, functools.partial(rewards, pushed))
 
 
 class Solver(abc.ABC):
@@ -182,12 +210,16 @@ class PlanningPolicy(Interruptible):
 
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The first action of the best plan."""
-        plan_key, imagine_key = jax.random.split(key)
-        plan, state = self.planner.plan(self.problem, state, x, plan_key)
+        imagine_key = jax.random.split(key)[1]
+        plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
         action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
         if self.informs:
             expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).beliefs))
         return action, state, expected
+
+    def plan_key(self, key: Key[Array, ""]) -> Key[Array, ""]:
+        """What the planner knows of a step's randomness."""
+        return jax.random.split(key)[0]
 
     @property
     def _anytime(self) -> Anytime:
@@ -208,8 +240,7 @@ class PlanningPolicy(Interruptible):
         self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
     ) -> Any:
         """A turn of the planner."""
-        plan_key, _ = jax.random.split(key)
-        return self._anytime.improve(self.problem, thoughts, x, plan_key, turn, last, size)
+        return self._anytime.improve(self.problem, thoughts, x, self.plan_key(key), turn, last, size)
 
     def finish(self, thoughts: Any) -> tuple[Float[Array, "H du"], Any]:
         """The actions of the best plan found so far; what it would tell is not imagined, since that takes time."""

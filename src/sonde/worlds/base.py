@@ -105,6 +105,10 @@ class World(abc.ABC):
         """States and actions from the box that earlier public results sampled, where there are such results."""
         return None
 
+    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """The state, or one near it that the dynamics can lead to, where it is known that they cannot lead to `x`; in JAX."""
+        return x
+
     def coordinates(self) -> Coordinates | None:
         """Coordinates with no constraints between them; None: the states are such."""
         return None

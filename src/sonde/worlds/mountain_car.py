@@ -79,6 +79,10 @@ class MountainCar(JaxWorld):
         """x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
+    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """Between the walls, no faster than the limit."""
+        return jnp.clip(x, jnp.asarray([LEFT_WALL, -MAX_SPEED]), jnp.asarray([RIGHT_WALL, MAX_SPEED]))
+
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
         """Points of many random and climbing rollouts of the true system; see `_reachable`."""
         return _reachable()

@@ -99,6 +99,10 @@ class Pendulum(JaxWorld):
         """x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
+    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """On the circle, no faster than the limit."""
+        return observe(angle(x), jnp.clip(x[2], -MAX_SPEED, MAX_SPEED))
+
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
         """Points of many random and swing-up rollouts of the true system; see `_reachable`."""
         return _reachable()

@@ -1,0 +1,107 @@
+"""What a policy is worth on the model: taken at its word, and in the worst case that it holds for plausible.
+
+The opponent answers every step of the policy: it looks ahead as far as the policy's own plan (or, of a policy without one,
+some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. What the policy still brings is its guaranteed
+value. It is a guarantee if the confidence region holds the truth and no opponent is stronger; the first is what `beta` claims,
+the second is what a search can find.
+"""
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from sonde.imagination import Chance, Pessimistic
+from sonde.lockstep import side_by_side
+from sonde.policies import Policy
+from sonde.randomness import for_purpose
+from sonde.solvers.base import ControlProblem, PlanningPolicy, planned_actions
+from sonde.solvers.opponent import worst_answer
+
+SEARCH_STEPS = 3
+"""Steps of the opponent's search for each answer; only one plan is answered here, so it may take its time."""
+LOOK_AHEAD = 20
+"""Steps that an opponent looks ahead if the policy does not plan."""
+
+
+class ImaginedReturns(NamedTuple):
+    """What a policy brings on the model, per run [S]."""
+
+    nominal: np.ndarray
+    """If the model's mean is the truth."""
+    guaranteed: np.ndarray
+    """Against the opponent."""
+
+
+def imagined_returns(
+    policy: Policy,
+    problem: ControlProblem,
+    starts: Float[Array, "runs rollouts dx"],
+    horizon: int,
+    keys: Key[Array, "runs rollouts"],
+    goals: Float[Array, "runs rollouts dg"] | None = None,
+) -> ImaginedReturns:
+    """Both values of a policy that begins in `starts`; `problem` says what counts, and holds a `Pessimistic` imagination."""
+    assert isinstance(problem.imagination, Pessimistic)
+    problem = replace(problem, imagination=replace(problem.imagination, opposing_steps=SEARCH_STEPS))
+    rollouts = starts.shape[1]
+    twice = lambda array: jnp.concatenate([array, array], axis=1)
+    strength = jnp.broadcast_to(jnp.repeat(jnp.array([0.0, 1.0]), rollouts), (len(starts), 2 * rollouts))
+    aims = None if goals is None else twice(goals)
+    found = np.asarray(_returns(policy, problem, horizon, twice(starts), twice(keys), strength, aims))
+    nominal, opposed = found[:, :rollouts], found[:, rollouts:]
+    # an opponent may always do nothing
+    return ImaginedReturns(nominal.mean(axis=1), np.minimum(nominal, opposed).mean(axis=1))
+
+
+@eqx.filter_jit
+def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, strength: Array, goals):
+    """Of each rollout [S, R], against an opponent of this strength from 0 to 1."""
+
+    def one(run, start, key, strength, goal):
+        policy, problem = run[0].aimed_at(goal), replace(run[1], goal=goal)
+        plan_key = for_purpose(key, "plan")
+
+        def step(carry, t):
+            x, state = carry
+            u, answer, state = _moves(policy, problem, state, x, jax.random.fold_in(plan_key, t))
+            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, strength * answer]))
+            return (x_next, state), reward
+
+        return jnp.sum(jax.lax.scan(step, (start, policy.start()), jnp.arange(horizon))[1])
+
+    return side_by_side(one)((policy, problem), starts, keys, strength, goals)
+
+
+def _certain_step(problem: ControlProblem, x: Float[Array, " dx"], control: Float[Array, " dc"]):
+    """The next state and the reward, nothing left to chance."""
+    nothing = jnp.zeros(problem.state_dim, x.dtype)
+    return problem.step(x, control, jnp.asarray(0), Chance(nothing, nothing, jnp.zeros((), x.dtype)))
+
+
+def _moves(
+    policy: Policy, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+) -> tuple[Float[Array, " du"], Float[Array, " dx"], Any]:
+    """The policy's action, the opponent's answer, and the policy's next state."""
+    if isinstance(policy, PlanningPolicy):
+        plan, state = policy.planner.plan(policy.problem, state, x, policy.plan_key(key))
+        actions = planned_actions(policy.problem, plan)
+        return actions[0], problem.opposed(x, actions, key)[0][0], state
+
+    def rewards(eta: Float[Array, "H dx"]) -> Float[Array, "1 H"]:
+        def step(carry, eta):
+            x, state = carry
+            u, state, _ = policy.act(state, x, key)
+            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, eta]))
+            return (x_next, state), reward
+
+        return jax.lax.scan(step, (x, state), eta)[1][None]
+
+    unopposed = jnp.zeros((LOOK_AHEAD, problem.opposing_dim), x.dtype)
+    answer, _ = worst_answer(rewards, unopposed, SEARCH_STEPS)
+    u, state, _ = policy.act(state, x, key)
+    return u, answer[0], state
