@@ -1,13 +1,13 @@
 """What a policy is worth on the model: taken at its word, and in the worst case that it holds for plausible.
 
 The opponent answers every step of the policy: it looks ahead as far as the policy's own plan (or, of a policy without one,
-some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. What the policy still brings is its guaranteed
-value. It is a guarantee if the confidence region holds the truth and no opponent is stronger; the first is what `beta` claims,
-the second is what a search can find.
+some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. A policy that was trained against an opponent
+has to face that one too. What the policy still brings is its guaranteed value. It is a guarantee if the confidence region holds
+the truth and no opponent is stronger; the first is what `beta` claims, the second is what search and training can find.
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -19,6 +19,7 @@ from sonde.imagination import Chance, Pessimistic
 from sonde.lockstep import side_by_side
 from sonde.policies import Policy
 from sonde.randomness import for_purpose
+from sonde.solvers.actor import ActorPolicy
 from sonde.solvers.base import ControlProblem, PlanningPolicy, planned_actions
 from sonde.solvers.opponent import worst_answer
 
@@ -34,7 +35,7 @@ class ImaginedReturns(NamedTuple):
     nominal: np.ndarray
     """If the model's mean is the truth."""
     guaranteed: np.ndarray
-    """Against the opponent."""
+    """Against the opponent; in each rollout the worst, where there are several."""
 
 
 def imagined_returns(
@@ -49,32 +50,38 @@ def imagined_returns(
     assert isinstance(problem.imagination, Pessimistic)
     problem = replace(problem, imagination=replace(problem.imagination, opposing_steps=SEARCH_STEPS))
     rollouts = starts.shape[1]
-    twice = lambda array: jnp.concatenate([array, array], axis=1)
-    strength = jnp.broadcast_to(jnp.repeat(jnp.array([0.0, 1.0]), rollouts), (len(starts), 2 * rollouts))
-    aims = None if goals is None else twice(goals)
-    found = np.asarray(_returns(policy, problem, horizon, twice(starts), twice(keys), strength, aims))
-    nominal, opposed = found[:, :rollouts], found[:, rollouts:]
+    opponents = 3 if _trained_opponent(policy) else 2
+    against_each = lambda array: jnp.concatenate([array] * opponents, axis=1)
+    opponent = jnp.broadcast_to(jnp.repeat(jnp.arange(opponents), rollouts), (len(starts), opponents * rollouts))
+    aims = None if goals is None else against_each(goals)
+    found = _returns(policy, problem, horizon, against_each(starts), against_each(keys), opponent, aims)
+    found = np.asarray(found).reshape(len(starts), opponents, rollouts)
     # an opponent may always do nothing
-    return ImaginedReturns(nominal.mean(axis=1), np.minimum(nominal, opposed).mean(axis=1))
+    return ImaginedReturns(found[:, 0].mean(axis=1), found.min(axis=1).mean(axis=1))
 
 
 @eqx.filter_jit
-def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, strength: Array, goals):
-    """Of each rollout [S, R], against an opponent of this strength from 0 to 1."""
+def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, opponent: Array, goals):
+    """Of each rollout [S, R], against none (0), an opponent that searches (1) or the one of the training (2)."""
 
-    def one(run, start, key, strength, goal):
+    def one(run, start, key, opponent, goal):
         policy, problem = run[0].aimed_at(goal), replace(run[1], goal=goal)
         plan_key = for_purpose(key, "plan")
 
         def step(carry, t):
             x, state = carry
             u, answer, state = _moves(policy, problem, state, x, jax.random.fold_in(plan_key, t))
-            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, strength * answer]))
+            answers = [jnp.zeros_like(answer), answer, *([policy.answer(x)] if _trained_opponent(policy) else [])]
+            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, jnp.stack(answers)[opponent]]))
             return (x_next, state), reward
 
         return jnp.sum(jax.lax.scan(step, (start, policy.start()), jnp.arange(horizon))[1])
 
-    return side_by_side(one)((policy, problem), starts, keys, strength, goals)
+    return side_by_side(one)((policy, problem), starts, keys, opponent, goals)
+
+
+def _trained_opponent(policy: Policy) -> TypeGuard[ActorPolicy]:
+    return isinstance(policy, ActorPolicy) and policy.opponent is not None
 
 
 def _certain_step(problem: ControlProblem, x: Float[Array, " dx"], control: Float[Array, " dc"]):

@@ -38,6 +38,8 @@ class ActorPolicy(Policy):
     network: Network
     normaliser: Normaliser
     action_dim: int = eqx.field(static=True)
+    opponent: Network | None = None
+    """What it was trained against, if anything was."""
 
     def start(self) -> None:
         """Remembers nothing."""
@@ -49,6 +51,13 @@ class ActorPolicy(Policy):
         output = self.network(self.normaliser(x)[None])[0]
         return jnp.tanh(output[: self.action_dim]).astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
 
+    def answer(self, x: Float[Array, " dx"]) -> Float[Array, " do"]:
+        """The middle of the opponent's distribution, when it has seen what this policy does in `x`."""
+        assert self.opponent is not None
+        state = self.normaliser(x)[None]
+        controls = _middle(self.network(state))
+        return _middle(self.opponent(jnp.concatenate([state, controls], axis=-1)))[0].astype(x.dtype)
+
     def for_file(self) -> bytes:
         """All layers, with the leading axis of runs."""
         arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
@@ -57,3 +66,7 @@ class ActorPolicy(Policy):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
         # a single entry: safetensors writes several in no fixed order, and equal runs shall have equal files
         return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata={"format": FORMAT})
+
+
+def _middle(output: Float32[Array, "batch outputs"]) -> Float32[Array, "batch dc"]:
+    return jnp.tanh(jnp.split(output, 2, axis=-1)[0])

@@ -10,7 +10,7 @@ changes, the critics' last layers are rescaled so that what they predict stays t
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import equinox as eqx
 import jax
@@ -23,27 +23,10 @@ from sonde.errors import SondeError, positive, whole
 from sonde.imagination import draw_chance
 from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
-from sonde.solvers.actor import ActorPolicy, squashed
+from sonde.randomness import for_purpose
+from sonde.solvers.actor import ActorPolicy
 from sonde.solvers.base import ControlProblem, Solver
-
-
-class Batch(NamedTuple):
-    """Imagined transitions; states in the networks' units."""
-
-    states: Float32[Array, "*n dx"]
-    controls: Float32[Array, "*n dc"]
-    rewards: Float32[Array, "*n"]
-    next_states: Float32[Array, "*n dx"]
-
-
-class Learner(eqx.Module):
-    """All that training changes."""
-
-    actor: Network
-    critics: tuple[Network, Network]
-    targets: tuple[Network, Network]
-    log_temperature: Float32[Array, ""]
-    optimiser_states: Any
+from sonde.solvers.learner import Batch, Learner, Players, agreed, certainty_cost, choices, moves, rescaled, value
 
 
 class Trained(eqx.Module):
@@ -56,7 +39,7 @@ class Trained(eqx.Module):
     def value(self, x: Float[Array, " dx"], control: Float[Array, " dc"]) -> Float32[Array, ""]:
         """The discounted return that the critics expect from taking `control` in `x`."""
         states, controls = self.normaliser(x)[None].astype(jnp.float32), control[None].astype(jnp.float32)
-        return self.scale * _lowest(self.learner.critics, states, controls)[0]
+        return self.scale * agreed(self.learner.critics, states, controls, self.learner.opposed)[0]
 
 
 @dataclass(frozen=True)
@@ -127,7 +110,8 @@ class SAC(Solver):
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
         """An actor that is trained from scratch."""
         trained = self.train(problem, data, key)
-        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim)
+        actor, opponent = trained.learner.players
+        return ActorPolicy(actor, trained.normaliser, problem.action_dim, opponent)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """K rounds of imagining and learning."""
@@ -136,19 +120,19 @@ class SAC(Solver):
         learner = self._init(problem, init_key)
         slots = max(1, min(self.training_steps, self.buffer // self.round_size))
         shape = lambda *dims: jnp.zeros((slots, self.round_size, *dims), jnp.float32)
-        dx, dc = problem.state_dim, problem.control_dim
+        dx, dc = problem.state_dim, problem.control_dim + problem.opposing_dim
         buffer = Batch(shape(dx), shape(dc), shape(), shape(dx))
 
         def one_round(carry, k):
             learner, buffer, scale = carry
             start_key, imagine_key, learn_key = jax.random.split(jax.random.fold_in(train_key, k), 3)
             starts = _sample_states(data, self.starts, start_key)
-            imagined = self._imagine(problem, learner.actor, normaliser, starts, imagine_key)
+            imagined = self._imagine(problem, learner.players, normaliser, starts, imagine_key)
             buffer = jax.tree.map(lambda all, new: all.at[k % slots].set(new), buffer, imagined)
             filled = jnp.minimum(k + 1, slots)
             # it never falls: a rare reward that the buffer has forgotten must not make noise of all others
             larger = jnp.maximum(scale, self._scale(buffer.rewards, filled))
-            learner = _rescaled(learner, jnp.where(scale > 0, scale / jnp.where(scale > 0, larger, 1.0), 1.0))
+            learner = rescaled(learner, jnp.where(scale > 0, scale / jnp.where(scale > 0, larger, 1.0), 1.0))
             unit = jnp.where(larger > 0, larger, 1.0)
             return (self._learn(learner, buffer, filled * self.round_size, unit, learn_key), buffer, larger), None
 
@@ -166,28 +150,38 @@ class SAC(Solver):
         return tuple(optax.adam(rate) for rate in rates)
 
     def _init(self, problem: ControlProblem, key: Key[Array, ""]) -> Learner:
-        dx, dc = problem.state_dim, problem.control_dim
+        dx, dc, do = problem.state_dim, problem.control_dim, problem.opposing_dim
         keys = jax.random.split(key, 3)
         actor = Network.init((dx, *self.actor, 2 * dc), keys[0])
-        one, two = (Network.init((dx + dc, *self.critic, 1), k) for k in keys[1:])
+        one, two = (Network.init((dx + dc + do, *self.critic, 1), k) for k in keys[1:])
         temperature = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
-        trained: Any = (actor, (one, two), temperature)
+        players, temperatures = (actor, None), (temperature, None)
+        if do:
+            opponent = Network.init((dx + dc, *self.actor, 2 * do), for_purpose(key, "opponent"))
+            players, temperatures = (actor, opponent), (temperature, temperature)
+        trained: Any = (players, (one, two), temperatures)
         states = tuple(optimiser.init(part) for optimiser, part in zip(self._optimisers(), trained, strict=True))
-        return Learner(actor, (one, two), (one, two), temperature, states)
+        return Learner(players, (one, two), (one, two), temperatures, states)
 
     def _imagine(
-        self, problem: ControlProblem, actor: Network, normaliser: Normaliser, starts: Float[Array, "P dx"], key: Key[Array, ""]
+        self,
+        problem: ControlProblem,
+        players: Players,
+        normaliser: Normaliser,
+        starts: Float[Array, "P dx"],
+        key: Key[Array, ""],
     ) -> Batch:
-        """H steps from each start under the present policy, flattened."""
+        """H steps from each start as the players now are, flattened."""
         chance_key, noise_key = jax.random.split(key)
         chances = jax.vmap(lambda k: draw_chance(k, self.horizon, problem.state_dim))(jax.random.split(chance_key, self.starts))
-        noise = jax.random.normal(noise_key, (self.horizon, self.starts, problem.control_dim), jnp.float32)
+        chosen = problem.control_dim + problem.opposing_dim
+        noise = jax.random.normal(noise_key, (self.horizon, self.starts, chosen), jnp.float32)
         particles = jnp.arange(self.starts)
 
         def step(x, inputs):
             noise, chance = inputs
             states = normaliser(x).astype(jnp.float32)
-            controls, _ = squashed(actor(states), noise)
+            controls, _ = moves(players, states, noise)
             x_next, rewards = jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, chance)
             # a model that is pushed far from its data may answer with infinity: such a step leads nowhere, and none is worse
             sound = jnp.isfinite(rewards) & jnp.all(jnp.isfinite(x_next), axis=-1)
@@ -221,27 +215,31 @@ class SAC(Solver):
         return jax.lax.scan(step, learner, (batches, noise))[0]
 
     def _gradient_step(self, learner: Learner, batch: Batch, noise: Float32[Array, "2 batch dc"]) -> Learner:
-        temperature = jnp.exp(learner.log_temperature)
-        next_controls, next_density = squashed(learner.actor(batch.next_states), noise[1])
-        next_value = _lowest(learner.targets, batch.next_states, next_controls) - temperature * next_density
-        wanted = batch.rewards + self.discount * next_value
+        temperatures = jax.tree.map(jnp.exp, learner.log_temperatures)
+        next_controls, next_densities = moves(learner.players, batch.next_states, noise[1])
+        next_value = agreed(learner.targets, batch.next_states, next_controls, learner.opposed)
+        wanted = batch.rewards + self.discount * (next_value - certainty_cost(temperatures, next_densities))
 
         def critic_loss(critics):
-            predicted = [_value(critic, batch.states, batch.controls) for critic in critics]
-            return sum(0.5 * jnp.mean((value - wanted) ** 2) for value in predicted)
+            predicted = [value(critic, batch.states, batch.controls) for critic in critics]
+            return sum(0.5 * jnp.mean((each - wanted) ** 2) for each in predicted)
 
         critics_gradient = jax.grad(critic_loss)(learner.critics)
 
-        def actor_loss(actor):
-            controls, density = squashed(actor(batch.states), noise[0])
-            value = _lowest(learner.critics, batch.states, controls)
-            return jnp.mean(temperature * density - value), jnp.mean(density)
+        def loss(players):
+            """The actor's; the opponent wins it."""
+            controls, densities = moves(players, batch.states, noise[0])
+            expected = agreed(learner.critics, batch.states, controls, learner.opposed)
+            return jnp.mean(certainty_cost(temperatures, densities) - expected), jax.tree.map(jnp.mean, densities)
 
-        actor_gradient, density = jax.grad(actor_loss, has_aux=True)(learner.actor)
-        # raises the temperature while the entropy, minus the mean log-density, is below its target
-        temperature_gradient = -(density + self.target_entropy * batch.controls.shape[-1])
-        trained = (learner.actor, learner.critics, learner.log_temperature)
-        gradients = (actor_gradient, critics_gradient, temperature_gradient)
+        (actor_gradient, opponent_gradient), densities = jax.grad(loss, has_aux=True)(learner.players)
+        # raises a temperature while the entropy, minus the mean log-density, is below its target
+        temperature_gradients = jax.tree.map(
+            lambda density, player: -(density + self.target_entropy * choices(player)), densities, learner.players
+        )
+        trained = (learner.players, learner.critics, learner.log_temperatures)
+        players_gradient = (actor_gradient, jax.tree.map(jnp.negative, opponent_gradient))
+        gradients = (players_gradient, critics_gradient, temperature_gradients)
         moved, states = [], []
         for optimiser, part, gradient, state in zip(
             self._optimisers(), trained, gradients, learner.optimiser_states, strict=True
@@ -252,30 +250,6 @@ class SAC(Solver):
         follow = lambda target, critic: target + self.target_rate * (critic - target)
         targets = jax.tree.map(follow, learner.targets, moved[1])
         return Learner(moved[0], moved[1], targets, moved[2], tuple(states))
-
-
-def _value(
-    critic: Network, states: Float32[Array, "batch dx"], controls: Float32[Array, "batch dc"]
-) -> Float32[Array, " batch"]:
-    return critic(jnp.concatenate([states, controls], axis=-1))[:, 0]
-
-
-def _lowest(
-    critics: tuple[Network, Network], states: Float32[Array, "batch dx"], controls: Float32[Array, "batch dc"]
-) -> Float32[Array, " batch"]:
-    """The more cautious of two opinions."""
-    return jnp.minimum(*(_value(critic, states, controls) for critic in critics))
-
-
-def _rescaled(learner: Learner, factor: Float32[Array, ""]) -> Learner:
-    """The same critics in other units: the last layer is linear, so multiplying it multiplies what it predicts."""
-
-    def rescale(network: Network) -> Network:
-        weights = (*network.weights[:-1], network.weights[-1] * factor)
-        return Network(weights, (*network.biases[:-1], network.biases[-1] * factor))
-
-    both = lambda pair: (rescale(pair[0]), rescale(pair[1]))
-    return eqx.tree_at(lambda it: (it.critics, it.targets), learner, (both(learner.critics), both(learner.targets)))
 
 
 def _sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
