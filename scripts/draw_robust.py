@@ -4,7 +4,7 @@
 
 Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by one against an
 opponent. Both are also run on the model, against the opponent: their guaranteed values. Values are kept in a .csv beside the
-picture; seeds that are there are not run again. Two seeds at a time, about 15 minutes on two cores.
+picture; seeds that are there are not run again. Two seeds at a time, minutes for each on two cores.
 """
 
 import argparse

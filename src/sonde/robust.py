@@ -1,11 +1,14 @@
 """What a policy is worth on the model: taken at its word, and in the worst case that it holds for plausible.
 
 The opponent answers every step of the policy: it looks ahead as far as the policy's own plan (or, of a policy without one,
-some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. A policy that was trained against an opponent
-has to face that one too. What the policy still brings is its guaranteed value. It is a guarantee if the confidence region holds
-the truth and no opponent is stronger; the first is what `beta` claims, the second is what search and training can find.
+some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. Others never change their eta, a corner: a
+policy that plans anew makes up for single blows better than for a steady push. A policy that was trained against an opponent
+has to face that one too. What the policy still brings against the worst of them is its guaranteed value. It is a guarantee if
+the confidence region holds the truth and no opponent is stronger; the first is what `beta` claims, the second is what can be
+found.
 """
 
+import itertools
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -25,6 +28,8 @@ from sonde.solvers.opponent import worst_answer
 
 SEARCH_STEPS = 3
 """Steps of the opponent's search for each answer; only one plan is answered here, so it may take its time."""
+MOST_CORNERS = 8
+"""Opponents that never change their eta; all corners of up to three dimensions, else some of them."""
 LOOK_AHEAD = 20
 """Steps that an opponent looks ahead if the policy does not plan."""
 
@@ -50,7 +55,7 @@ def imagined_returns(
     assert isinstance(problem.imagination, Pessimistic)
     problem = replace(problem, imagination=replace(problem.imagination, opposing_steps=SEARCH_STEPS))
     rollouts = starts.shape[1]
-    opponents = 3 if _trained_opponent(policy) else 2
+    opponents = 2 + len(_corners(problem.state_dim)) + _trained_opponent(policy)
     against_each = lambda array: jnp.concatenate([array] * opponents, axis=1)
     opponent = jnp.broadcast_to(jnp.repeat(jnp.arange(opponents), rollouts), (len(starts), opponents * rollouts))
     aims = None if goals is None else against_each(goals)
@@ -62,7 +67,7 @@ def imagined_returns(
 
 @eqx.filter_jit
 def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, opponent: Array, goals):
-    """Of each rollout [S, R], against none (0), an opponent that searches (1) or the one of the training (2)."""
+    """Of each rollout [S, R], against none (0), an opponent that searches (1), a steady push or the one of the training."""
 
     def one(run, start, key, opponent, goal):
         policy, problem = run[0].aimed_at(goal), replace(run[1], goal=goal)
@@ -71,13 +76,22 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
         def step(carry, t):
             x, state = carry
             u, answer, state = _moves(policy, problem, state, x, jax.random.fold_in(plan_key, t))
-            answers = [jnp.zeros_like(answer), answer, *([policy.answer(x)] if _trained_opponent(policy) else [])]
+            answers = [jnp.zeros_like(answer), answer, *_corners(problem.state_dim).astype(answer.dtype)]
+            answers += [policy.answer(x)] if _trained_opponent(policy) else []
             x_next, reward = _certain_step(problem, x, jnp.concatenate([u, jnp.stack(answers)[opponent]]))
             return (x_next, state), reward
 
         return jnp.sum(jax.lax.scan(step, (start, policy.start()), jnp.arange(horizon))[1])
 
     return side_by_side(one)((policy, problem), starts, keys, opponent, goals)
+
+
+def _corners(state_dim: int) -> Float[np.ndarray, "corners dx"]:
+    """Corners of [-1, 1]^dx, each with its opposite."""
+    if 2**state_dim <= MOST_CORNERS:
+        return np.array(list(itertools.product((-1.0, 1.0), repeat=state_dim)))
+    drawn = np.random.default_rng(0).choice([-1.0, 1.0], (MOST_CORNERS // 2, state_dim))
+    return np.concatenate([drawn, -drawn])
 
 
 def _trained_opponent(policy: Policy) -> TypeGuard[ActorPolicy]:

@@ -88,13 +88,13 @@ def low_rank(
 
 
 class GPPosterior(Posterior):
-    """One Gaussian process per output of x' - x. Leading axis of the arrays: the output."""
+    """One Gaussian process per output of x' - x. Leading axis of the arrays: the output; before it, that of the runs, if any."""
 
     inputs: Normaliser
     targets: Normaliser
-    lengthscales: Float[Array, "dx dz"]
-    signal_std: Float[Array, " dx"]
-    noise_std: Float[Array, " dx"]
+    lengthscales: Float[Array, "*runs dx dz"]
+    signal_std: Float[Array, "*runs dx"]
+    noise_std: Float[Array, "*runs dx"]
     centres: Centres
     kernel_name: str = eqx.field(static=True)
     in_parts: bool = eqx.field(static=True, default=True)
