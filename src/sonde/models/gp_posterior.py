@@ -88,7 +88,7 @@ def low_rank(
 
 
 class GPPosterior(Posterior):
-    """One Gaussian process per output of x' - x. Leading axis of the arrays: the output; before it, that of the runs, if any."""
+    """One Gaussian process per output of x' - x. Leading axis of the arrays: the output; before it, the run, if several."""
 
     inputs: Normaliser
     targets: Normaliser
