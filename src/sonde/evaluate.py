@@ -17,8 +17,8 @@ from sonde.objectives import GoalTask, Task, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose, rollout_keys
-from sonde.robust import ImaginedReturns, imagined_returns
-from sonde.rollout import SIDE_BY_SIDE, OnStep, repeated_rollouts
+from sonde.robust import CAUTIONS, ImaginedReturns, imagined_returns, most_robust, with_share
+from sonde.rollout import SIDE_BY_SIDE, OnStep, initial_states, repeated_rollouts
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
 from sonde.tasks import check_aim, goals_for, task_label, task_named
@@ -131,7 +131,7 @@ def evaluate(
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
     `side_by_side` copies of the world run at the same time. With an `opponent`, the policy is also run on the model, unopposed
-    and against it; `robust` plans against it in the first place.
+    and against it; `robust` plans against it in the first place, more or less cautiously, whichever guarantees most.
     """
     if robust and opponent is None:
         raise SondeError("evaluate: a robust plan needs an opponent, such as Pessimistic(beta=2)")
@@ -146,8 +146,21 @@ def evaluate(
             raise SondeError(f"evaluate: {type(solver).__name__} imagines from visited states: give it the explorer's data")
         empty = Data.empty(1, world.state_dim, world.action_dim)
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
-    policy = task_policy(world, posterior, asked, solver, data, keys, members, opponent if robust else None)
-    goals = goals_for(asked, rollout_keys(keys, range(rollouts)))
+    each = rollout_keys(keys, range(rollouts))
+    goals = goals_for(asked, each)
+    solved_on = lambda believed, by: task_policy(world, believed, asked, solver, data, keys, members, by)
+    if opponent is None or posterior is None:
+        policy, imagined = solved_on(posterior, None), None
+    else:
+        # before the true system is touched: which plan is robust is not for it to say
+        starts, aims = initial_states(world, each), None if goals is None else jnp.asarray(goals)
+        problem = _problem(world, posterior, asked, opponent, members)
+        policies = [solved_on(posterior, None)]
+        if robust:
+            beta = jnp.full((len(keys), world.state_dim), opponent.beta)
+            policies = [solved_on(with_share(posterior, beta, share), opponent) for share in CAUTIONS]
+        values = [imagined_returns(policy, problem, starts, horizon, each, aims) for policy in policies]
+        policy, imagined = most_robust(policies, values)
     controller = Controller(policy, keys, world.state_dim)
     played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)
     # each rollout with its goals [S, dg], if there are any
@@ -157,12 +170,6 @@ def evaluate(
     success = None
     if asked.success is not None:
         success = np.mean([_success(asked.success, trajectory, *goal) for trajectory, goal in told], axis=0)
-    imagined = None
-    if opponent is not None and posterior is not None:
-        starts = jnp.stack([trajectory.states[:, 0] for trajectory in played], axis=1)
-        problem = _problem(world, posterior, asked, opponent, members)
-        aims = None if goals is None else jnp.asarray(goals)
-        imagined = imagined_returns(policy, problem, starts, horizon, rollout_keys(keys, range(rollouts)), aims)
     return Evaluation(returns, rewards[0], played[0], policy, success, imagined)
 
 

@@ -9,6 +9,7 @@ found.
 """
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -18,8 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from sonde.calibration import Confident
 from sonde.imagination import Chance, Pessimistic
 from sonde.lockstep import side_by_side
+from sonde.models.base import Posterior
 from sonde.policies import Policy
 from sonde.randomness import for_purpose
 from sonde.solvers.actor import ActorPolicy
@@ -30,6 +33,9 @@ SEARCH_STEPS = 3
 """Steps of the opponent's search for each answer; only one plan is answered here, so it may take its time."""
 MOST_CORNERS = 8
 """Opponents that never change their eta; all corners of up to three dimensions, else some of them."""
+CAUTIONS = (0.0, 0.5, 1.0)
+"""Shares of the confidence region that plans are made against. A plan commits to its actions and cannot react, so one against
+all of the region may dare too little: the policy is taken whose guaranteed value, against all of it, is best."""
 LOOK_AHEAD = 20
 """Steps that an opponent looks ahead if the policy does not plan."""
 
@@ -63,6 +69,20 @@ def imagined_returns(
     found = np.asarray(found).reshape(len(starts), opponents, rollouts)
     # an opponent may always do nothing
     return ImaginedReturns(found[:, 0].mean(axis=1), found.min(axis=1).mean(axis=1))
+
+
+def with_share(posterior: Posterior, beta: Float[Array, "runs dx"], share: float) -> Confident:
+    """A posterior in lockstep that holds less for plausible: this share of a region of `beta`, or of its own."""
+    if isinstance(posterior, Confident):
+        return Confident(posterior.posterior, share * posterior.beta)
+    return Confident(posterior, share * beta)
+
+
+def most_robust(policies: Sequence[Policy], values: Sequence[ImaginedReturns]) -> tuple[Policy, ImaginedReturns]:
+    """For each run the policy whose guaranteed value is best, and its values."""
+    best = np.argmax([value.guaranteed for value in values], axis=0)
+    of_best = lambda *leaves: jnp.stack(leaves)[best, np.arange(len(best))]
+    return jax.tree.map(of_best, *policies), ImaginedReturns(*map(np.asarray, map(of_best, *values)))
 
 
 @eqx.filter_jit

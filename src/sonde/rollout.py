@@ -103,6 +103,16 @@ def repeated_rollouts(
     return found
 
 
+def initial_states(world: World, keys: Key[Array, "runs rollouts"]) -> Float[Array, "runs rollouts dx"]:
+    """Where rollouts with these keys begin."""
+    reset_keys = for_purpose(keys, "reset")
+    if isinstance(world, JaxWorld):
+        return jax.vmap(jax.vmap(world.reset))(reset_keys)
+    assert isinstance(world, HostWorld)
+    states = simulators(world, keys.size).reset([int(seed) for seed in seeds_of(reset_keys).ravel()])
+    return jnp.asarray(states).reshape(*keys.shape, -1)
+
+
 def _side_by_side(world: World, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> list[Trajectory]:
     """The rollouts that a policy has for each run."""
     if isinstance(world, HostWorld):
