@@ -2,9 +2,9 @@
 
     python scripts/draw_robust.py [--seeds 40] [--at-once 1] [--beta 2] [--horizon 200] [--out docs/robust.png]
 
-Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one. Both
-are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds that
-are there are not run again. On two cores a seed takes minutes; on a GPU take all seeds at once.
+Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one.
+Both are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds
+that are there are not run again. On two cores a seed takes minutes; on a GPU take all seeds at once.
 """
 
 import argparse

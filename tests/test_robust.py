@@ -16,7 +16,7 @@ from sonde import ICEM, Belief, Pendulum, Posterior, SondeError, evaluate
 from sonde.imagination import Mean, Pessimistic
 from sonde.objectives import TaskReward
 from sonde.policies import Policy
-from sonde.robust import imagined_returns
+from sonde.robust import ImaginedReturns, imagined_returns, most_robust, with_share
 from sonde.runs.run import restore_explorer, run
 from sonde.runs.store import RunStore
 from sonde.solvers import ControlProblem
@@ -143,6 +143,45 @@ def test_the_values_of_a_policy_on_the_model(x64, planned):
     nominal, guaranteed = imagined_returns(policy, problem, starts, 5, keys)
     np.testing.assert_allclose(nominal, [5.0, 20.0])  # five steps of (0 + 1 + 2) / 3 and of (3 + 4 + 5) / 3
     np.testing.assert_allclose(guaranteed, nominal - 0.2 * (1 + 2 + 3 + 4 + 5))
+
+
+class Constant(Policy):
+    """Always the same action, each run its own."""
+
+    action: Float[Array, "*runs"]
+
+    def start(self):
+        return None
+
+    def act(self, state, x, key):
+        return self.action[None], None, jnp.asarray(jnp.nan, x.dtype)
+
+
+def test_each_run_takes_the_policy_that_guarantees_most(x64):
+    policies = [Constant(jnp.array([1.0, 2.0, 3.0])), Constant(jnp.array([4.0, 5.0, 6.0]))]
+    values = [
+        ImaginedReturns(np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
+        ImaginedReturns(np.array([40.0, 50.0, 60.0]), np.array([0.0, 9.0, 3.0])),
+    ]
+    policy, value = most_robust(policies, values)
+    np.testing.assert_array_equal(policy.action, [1, 5, 3])
+    np.testing.assert_array_equal(value.nominal, [10, 50, 30])
+    np.testing.assert_array_equal(value.guaranteed, [1, 9, 3])
+
+
+def test_planning_for_a_share_of_the_region(x64):
+    solver = ICEM(horizon=1, samples=100, elites=10, iterations=8)
+
+    def keeps_distance(posterior):
+        problem = problem_of(posterior, beside_a_cliff, Pessimistic(beta=7.0))  # the posterior's own beta counts
+        plan, _ = eqx.filter_jit(solver.plan)(problem, solver.start(problem), jnp.zeros(1), jax.random.key(0))
+        return float(plan[0, 0])
+
+    linear = Linear(jnp.zeros((1, 1)), jnp.ones((1, 1)), epistemic=0.1)
+    half = with_share(linear, jnp.array([2.0]), 0.5)
+    # at worst 0.1 to either side: 9 (u + 0.1 - 0.3)^2 = (0.3 - u + 0.1)^2
+    assert keeps_distance(half) == pytest.approx(0.25, abs=0.01)
+    assert keeps_distance(with_share(half, jnp.array([9.0]), 0.0)) == pytest.approx(0.3, abs=0.01)
 
 
 # ---- from end to end ---------------------------------------------------------------------------------------------------------

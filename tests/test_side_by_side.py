@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from control_problems import problem_of
-from sonde import Belief, Posterior, ProbabilisticEnsemble, SondeError, evaluate
+from sonde import Belief, MountainCar, Posterior, ProbabilisticEnsemble, SondeError, evaluate
 from sonde.config import from_json, to_json
 from sonde.objectives import InformationGain
 from sonde.policies import Controller, RandomPolicy, _act, _start
 from sonde.randomness import episode_keys, rollout_keys
-from sonde.rollout import repeated_rollouts, rollout
+from sonde.rollout import initial_states, repeated_rollouts, rollout
 from sonde.runs.run import build_explorer, experiment
 from sonde.solvers.base import Planner, PlanningPolicy
 from sonde.worlds import HostWorld, Simulators, Stepped
@@ -197,3 +197,13 @@ def test_configs_from_before_are_read_and_stay_the_same_text():
     assert json.loads(to_json(changed))["side_by_side"] == 7 and from_json(to_json(changed), "here") == changed
     with pytest.raises(SondeError, match="side_by_side must be a whole number above 0, got 0"):
         replace(TINY, side_by_side=0)
+
+
+@pytest.mark.parametrize("world", [Wandering(), MountainCar()], ids=["outside of JAX", "JAX"])
+def test_where_rollouts_begin_is_known_before(world):
+    keys = episode_keys((3, 4), 1)
+    with jax.enable_x64(True):
+        starts = initial_states(world, rollout_keys(keys, range(2)))
+    controller = Controller(RandomPolicy(world.action_dim), keys, world.state_dim)
+    played = repeated_rollouts(world, controller, 3, 2)
+    np.testing.assert_array_equal(starts, np.stack([part.states[:, 0] for part in played], axis=1))
