@@ -71,8 +71,8 @@ def imagined_returns(
     return ImaginedReturns(found[:, 0].mean(axis=1), found.min(axis=1).mean(axis=1))
 
 
-def with_share(posterior: Posterior, beta: Float[Array, "runs dx"], share: float) -> Confident:
-    """A posterior in lockstep that holds less for plausible: this share of a region of `beta`, or of its own."""
+def with_share(posterior: Posterior, beta: Float[Array, "*runs dx"], share: float) -> Confident:
+    """A posterior that holds less for plausible: this share of a region of `beta`, or of its own."""
     if isinstance(posterior, Confident):
         return Confident(posterior.posterior, share * posterior.beta)
     return Confident(posterior, share * beta)
