@@ -32,6 +32,18 @@ def squashed(
     return jnp.tanh(before), jnp.sum(normal - squeeze, axis=-1)
 
 
+def middle(output: Float32[Array, "*batch outputs"]) -> Float32[Array, "*batch dc"]:
+    """The controls in the middle of the distribution."""
+    return jnp.tanh(jnp.split(output, 2, axis=-1)[0])
+
+
+def answer(
+    opponent: Network, states: Float[Array, "batch dx"], controls: Float32[Array, "batch dc"]
+) -> Float32[Array, "batch do"]:
+    """What an actor that sees another's controls does, in the middle of its distribution."""
+    return middle(opponent(jnp.concatenate([states, controls], axis=-1)))
+
+
 class ActorPolicy(Policy):
     """The middle of the actor's distribution; beyond the action, the controls are for the imagination only."""
 
@@ -52,11 +64,10 @@ class ActorPolicy(Policy):
         return jnp.tanh(output[: self.action_dim]).astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
 
     def answer(self, x: Float[Array, " dx"]) -> Float[Array, " do"]:
-        """The middle of the opponent's distribution, when it has seen what this policy does in `x`."""
+        """What the opponent does when it has seen what this policy does in `x`."""
         assert self.opponent is not None
-        state = self.normaliser(x)[None]
-        controls = _middle(self.network(state))
-        return _middle(self.opponent(jnp.concatenate([state, controls], axis=-1)))[0].astype(x.dtype)
+        states = self.normaliser(x)[None]
+        return answer(self.opponent, states, middle(self.network(states)))[0].astype(x.dtype)
 
     def for_file(self) -> bytes:
         """All layers, with the leading axis of runs."""
@@ -66,7 +77,3 @@ class ActorPolicy(Policy):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
         # a single entry: safetensors writes several in no fixed order, and equal runs shall have equal files
         return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata={"format": FORMAT})
-
-
-def _middle(output: Float32[Array, "batch outputs"]) -> Float32[Array, "batch dc"]:
-    return jnp.tanh(jnp.split(output, 2, axis=-1)[0])

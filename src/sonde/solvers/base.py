@@ -82,9 +82,14 @@ class ControlProblem(eqx.Module):
         """One imagined step of one particle: the next state, and what the step is worth."""
         u, extra = control[: self.action_dim], control[self.action_dim :]
         x_next, belief = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, chance)
+        return x_next, self.worth(x, u, x_next, belief)
+
+    def worth(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"], belief: Belief
+    ) -> Float[Array, ""]:
+        """What a single step is worth, of which this was believed."""
         beliefs = jax.tree.map(lambda leaf: leaf[None, None], belief)
-        imagined = Imagined(x[None, None], u[None], x_next[None, None], beliefs, self.goal)
-        return x_next, self.objective.rewards(imagined)[0, 0]
+        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs, self.goal))[0, 0]
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, chance: Chance

@@ -3,7 +3,8 @@
 K times: sample P states that were really visited, imagine H steps from each under the present policy, add them to the buffer of
 imagined transitions, and take G gradient steps of soft actor-critic (Haarnoja et al. 2018) on it: twin critics with slowly
 following targets, and a temperature that holds the policy's entropy at its target. What the imagination lets a planner choose
-(eta) is part of the actor's output, so that optimism is learned with the policy.
+(eta) is part of the actor's output, so that optimism is learned with the policy. What it lets an opponent choose instead is
+learned by a second actor, against the first (`adversary`).
 
 Rewards may be of any size: the critics predict returns in units of `scale`, which follows the rewards that are met. When it
 changes, the critics' last layers are rescaled so that what they predict stays the same.
@@ -24,9 +25,11 @@ from sonde.imagination import draw_chance
 from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
 from sonde.randomness import for_purpose
-from sonde.solvers.actor import ActorPolicy
+from sonde.solvers import adversary
+from sonde.solvers.actor import ActorPolicy, answer, squashed
+from sonde.solvers.adversary import Game
 from sonde.solvers.base import ControlProblem, Solver
-from sonde.solvers.learner import Batch, Learner, Players, agreed, certainty_cost, choices, moves, rescaled, value
+from sonde.solvers.learner import Batch, Learner, Opponent, lowest, rescaled, sound, value
 
 
 class Trained(eqx.Module):
@@ -39,7 +42,7 @@ class Trained(eqx.Module):
     def value(self, x: Float[Array, " dx"], control: Float[Array, " dc"]) -> Float32[Array, ""]:
         """The discounted return that the critics expect from taking `control` in `x`."""
         states, controls = self.normaliser(x)[None].astype(jnp.float32), control[None].astype(jnp.float32)
-        return self.scale * agreed(self.learner.critics, states, controls, self.learner.opposed)[0]
+        return self.scale * lowest(self.learner.critics, states, controls)[0]
 
 
 @dataclass(frozen=True)
@@ -110,8 +113,8 @@ class SAC(Solver):
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
         """An actor that is trained from scratch."""
         trained = self.train(problem, data, key)
-        actor, opponent = trained.learner.players
-        return ActorPolicy(actor, trained.normaliser, problem.action_dim, opponent)
+        opponent = None if trained.learner.opponent is None else trained.learner.opponent.network
+        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, opponent)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """K rounds of imagining and learning."""
@@ -119,22 +122,27 @@ class SAC(Solver):
         init_key, train_key = jax.random.split(key)
         learner = self._init(problem, init_key)
         slots = max(1, min(self.training_steps, self.buffer // self.round_size))
-        shape = lambda *dims: jnp.zeros((slots, self.round_size, *dims), jnp.float32)
-        dx, dc = problem.state_dim, problem.control_dim + problem.opposing_dim
-        buffer = Batch(shape(dx), shape(dc), shape(), shape(dx))
+
+        def imagine(learner, start_key, key):
+            return self._imagine(problem, learner, normaliser, _sample_states(data, self.starts, start_key), key)
+
+        zeros = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype)
+        buffer = jax.tree.map(zeros, jax.eval_shape(imagine, learner, train_key, train_key))
 
         def one_round(carry, k):
             learner, buffer, scale = carry
             start_key, imagine_key, learn_key = jax.random.split(jax.random.fold_in(train_key, k), 3)
-            starts = _sample_states(data, self.starts, start_key)
-            imagined = self._imagine(problem, learner.players, normaliser, starts, imagine_key)
+            imagined = imagine(learner, start_key, imagine_key)
             buffer = jax.tree.map(lambda all, new: all.at[k % slots].set(new), buffer, imagined)
             filled = jnp.minimum(k + 1, slots)
             # it never falls: a rare reward that the buffer has forgotten must not make noise of all others
             larger = jnp.maximum(scale, self._scale(buffer.rewards, filled))
             learner = rescaled(learner, jnp.where(scale > 0, scale / jnp.where(scale > 0, larger, 1.0), 1.0))
-            unit = jnp.where(larger > 0, larger, 1.0)
-            return (self._learn(learner, buffer, filled * self.round_size, unit, learn_key), buffer, larger), None
+            unit, game = jnp.where(larger > 0, larger, 1.0), None
+            if problem.opposing_dim:
+                low, high = (limit(buffer.states, axis=(0, 1)) for limit in (jnp.min, jnp.max))
+                game = Game(problem, normaliser, unit, low, high)
+            return (self._learn(learner, buffer, filled * self.round_size, unit, game, learn_key), buffer, larger), None
 
         carry = (learner, buffer, jnp.zeros((), jnp.float32))
         (learner, _, scale), _ = jax.lax.scan(one_round, carry, jnp.arange(self.training_steps))
@@ -145,50 +153,50 @@ class SAC(Solver):
         """Transitions that a round imagines."""
         return self.starts * self.horizon
 
-    def _optimisers(self) -> tuple[optax.GradientTransformation, ...]:
-        rates = (self.actor_learning_rate, self.critic_learning_rate, self.temperature_learning_rate)
-        return tuple(optax.adam(rate) for rate in rates)
+    def _optimisers(self, parts: int) -> tuple[optax.GradientTransformation, ...]:
+        """For actor, critics and temperature; an opponent, the fourth part if there is one, learns like an actor."""
+        rates = (self.actor_learning_rate, self.critic_learning_rate, self.temperature_learning_rate, self.actor_learning_rate)
+        return tuple(optax.adam(rate) for rate in rates[:parts])
 
     def _init(self, problem: ControlProblem, key: Key[Array, ""]) -> Learner:
         dx, dc, do = problem.state_dim, problem.control_dim, problem.opposing_dim
         keys = jax.random.split(key, 3)
         actor = Network.init((dx, *self.actor, 2 * dc), keys[0])
-        one, two = (Network.init((dx + dc + do, *self.critic, 1), k) for k in keys[1:])
+        one, two = (Network.init((dx + dc, *self.critic, 1), k) for k in keys[1:])
         temperature = jnp.log(jnp.asarray(self.initial_temperature, jnp.float32))
-        players, temperatures = (actor, None), (temperature, None)
+        trained: Any = (actor, (one, two), temperature)
         if do:
-            opponent = Network.init((dx + dc, *self.actor, 2 * do), for_purpose(key, "opponent"))
-            players, temperatures = (actor, opponent), (temperature, temperature)
-        trained: Any = (players, (one, two), temperatures)
-        states = tuple(optimiser.init(part) for optimiser, part in zip(self._optimisers(), trained, strict=True))
-        return Learner(players, (one, two), (one, two), temperatures, states)
+            network = Network.init((dx + dc, *self.actor, 2 * do), for_purpose(key, "opponent"))
+            trained += (Opponent(network, temperature),)
+        states = tuple(optimiser.init(part) for optimiser, part in zip(self._optimisers(len(trained)), trained, strict=True))
+        return Learner(actor, (one, two), (one, two), temperature, states, *trained[3:])
 
     def _imagine(
         self,
         problem: ControlProblem,
-        players: Players,
+        learner: Learner,
         normaliser: Normaliser,
         starts: Float[Array, "P dx"],
         key: Key[Array, ""],
     ) -> Batch:
-        """H steps from each start as the players now are, flattened."""
+        """H steps from each start under the present policy, flattened."""
         chance_key, noise_key = jax.random.split(key)
         chances = jax.vmap(lambda k: draw_chance(k, self.horizon, problem.state_dim))(jax.random.split(chance_key, self.starts))
-        chosen = problem.control_dim + problem.opposing_dim
-        noise = jax.random.normal(noise_key, (self.horizon, self.starts, chosen), jnp.float32)
+        noise = jax.random.normal(noise_key, (self.horizon, self.starts, problem.control_dim), jnp.float32)
         particles = jnp.arange(self.starts)
 
         def step(x, inputs):
             noise, chance = inputs
             states = normaliser(x).astype(jnp.float32)
-            controls, _ = moves(players, states, noise)
-            x_next, rewards = jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, chance)
-            # a model that is pushed far from its data may answer with infinity: such a step leads nowhere, and none is worse
-            sound = jnp.isfinite(rewards) & jnp.all(jnp.isfinite(x_next), axis=-1)
-            lowest = jnp.where(jnp.any(sound), jnp.min(jnp.where(sound, rewards, jnp.inf)), 0.0)
-            x_next, rewards = jnp.where(sound[:, None], x_next, x), jnp.where(sound, rewards, lowest)
-            row = Batch(states, controls, rewards.astype(jnp.float32), normaliser(x_next).astype(jnp.float32))
-            return x_next.astype(x.dtype), row
+            controls, _ = squashed(learner.actor(states), noise)
+            if learner.opponent is None:
+                steps, outcome = None, jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, chance)
+            else:
+                steps = adversary.unanswered(problem, x, controls, chance)
+                outcome = adversary.answered(problem, steps, answer(learner.opponent.network, states, controls))
+            x_next, rewards = sound(x, *outcome)
+            row = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (states, controls, rewards, normaliser(x_next), steps))
+            return x_next.astype(x.dtype), Batch(*row)
 
         rows = jax.lax.scan(step, starts, (noise, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), chances)))[1]
         return jax.tree.map(lambda leaf: leaf.reshape(self.round_size, *leaf.shape[2:]), rows)
@@ -201,7 +209,13 @@ class SAC(Solver):
         return largest * jnp.sqrt(square) / (1 - self.discount) ** 0.5
 
     def _learn(
-        self, learner: Learner, buffer: Batch, filled: Int[Array, ""], scale: Float32[Array, ""], key: Key[Array, ""]
+        self,
+        learner: Learner,
+        buffer: Batch,
+        filled: Int[Array, ""],
+        scale: Float32[Array, ""],
+        game: Game | None,
+        key: Key[Array, ""],
     ) -> Learner:
         """G gradient steps."""
         row_key, noise_key = jax.random.split(key)
@@ -211,45 +225,61 @@ class SAC(Solver):
         batches = batches._replace(rewards=batches.rewards / scale)
         # for the controls at the states, and at the next states
         noise = jax.random.normal(noise_key, (self.gradient_steps, 2, *batches.controls.shape[1:]), jnp.float32)
-        step = lambda learner, inputs: (self._gradient_step(learner, *inputs), None)
-        return jax.lax.scan(step, learner, (batches, noise))[0]
+        answer_noise = None
+        if game is not None:
+            shape = (*rows.shape, game.problem.opposing_dim)
+            answer_noise = jax.random.normal(for_purpose(noise_key, "opponent"), shape, jnp.float32)
+        step = lambda learner, inputs: (self._gradient_step(learner, game, *inputs), None)
+        return jax.lax.scan(step, learner, (batches, noise, answer_noise))[0]
 
-    def _gradient_step(self, learner: Learner, batch: Batch, noise: Float32[Array, "2 batch dc"]) -> Learner:
-        temperatures = jax.tree.map(jnp.exp, learner.log_temperatures)
-        next_controls, next_densities = moves(learner.players, batch.next_states, noise[1])
-        next_value = agreed(learner.targets, batch.next_states, next_controls, learner.opposed)
-        wanted = batch.rewards + self.discount * (next_value - certainty_cost(temperatures, next_densities))
+    def _gradient_step(
+        self,
+        learner: Learner,
+        game: Game | None,
+        batch: Batch,
+        noise: Float32[Array, "2 batch dc"],
+        answer_noise: Float32[Array, "batch do"] | None,
+    ) -> Learner:
+        temperature = jnp.exp(learner.log_temperature)
+
+        def wanted(rewards, next_states):
+            """What the critics are to learn."""
+            next_controls, next_density = squashed(learner.actor(next_states), noise[1])
+            next_value = lowest(learner.targets, next_states, next_controls) - temperature * next_density
+            return rewards + self.discount * next_value
+
+        trained: tuple[Any, ...] = (learner.actor, learner.critics, learner.log_temperature)
+        opposing: tuple[Any, ...] = ()
+        if learner.opponent is not None and game is not None and answer_noise is not None:
+            batch, gradient = adversary.opposed(learner.opponent, game, batch, wanted, answer_noise, self.target_entropy)
+            trained, opposing = (*trained, learner.opponent), (gradient,)
+        target = wanted(batch.rewards, batch.next_states)
 
         def critic_loss(critics):
             predicted = [value(critic, batch.states, batch.controls) for critic in critics]
-            return sum(0.5 * jnp.mean((each - wanted) ** 2) for each in predicted)
+            return sum(0.5 * jnp.mean((each - target) ** 2) for each in predicted)
 
         critics_gradient = jax.grad(critic_loss)(learner.critics)
 
-        def loss(players):
-            """The actor's; the opponent wins it."""
-            controls, densities = moves(players, batch.states, noise[0])
-            expected = agreed(learner.critics, batch.states, controls, learner.opposed)
-            return jnp.mean(certainty_cost(temperatures, densities) - expected), jax.tree.map(jnp.mean, densities)
+        def actor_loss(actor):
+            controls, density = squashed(actor(batch.states), noise[0])
+            value = lowest(learner.critics, batch.states, controls)
+            return jnp.mean(temperature * density - value), jnp.mean(density)
 
-        (actor_gradient, opponent_gradient), densities = jax.grad(loss, has_aux=True)(learner.players)
-        # raises a temperature while the entropy, minus the mean log-density, is below its target
-        temperature_gradients = jax.tree.map(
-            lambda density, player: -(density + self.target_entropy * choices(player)), densities, learner.players
-        )
-        trained = (learner.players, learner.critics, learner.log_temperatures)
-        players_gradient = (actor_gradient, jax.tree.map(jnp.negative, opponent_gradient))
-        gradients = (players_gradient, critics_gradient, temperature_gradients)
+        actor_gradient, density = jax.grad(actor_loss, has_aux=True)(learner.actor)
+        # raises the temperature while the entropy, minus the mean log-density, is below its target
+        temperature_gradient = -(density + self.target_entropy * batch.controls.shape[-1])
+        gradients: Any = (actor_gradient, critics_gradient, temperature_gradient, *opposing)
         moved, states = [], []
         for optimiser, part, gradient, state in zip(
-            self._optimisers(), trained, gradients, learner.optimiser_states, strict=True
+            self._optimisers(len(trained)), trained, gradients, learner.optimiser_states, strict=True
         ):
             updates, state = optimiser.update(gradient, state)
             moved.append(optax.apply_updates(cast(Any, part), updates))
             states.append(state)
         follow = lambda target, critic: target + self.target_rate * (critic - target)
         targets = jax.tree.map(follow, learner.targets, moved[1])
-        return Learner(moved[0], moved[1], targets, moved[2], tuple(states))
+        return Learner(moved[0], moved[1], targets, moved[2], tuple(states), *moved[3:])
 
 
 def _sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
