@@ -161,7 +161,7 @@ def test_each_run_takes_the_policy_that_guarantees_most(x64):
     policies = [Constant(jnp.array([1.0, 2.0, 3.0])), Constant(jnp.array([4.0, 5.0, 6.0]))]
     values = [
         ImaginedReturns(np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
-        ImaginedReturns(np.array([40.0, 50.0, 60.0]), np.array([0.0, 9.0, 3.0])),
+        ImaginedReturns(np.array([40.0, 50.0, 60.0]), np.array([np.nan, 9.0, 3.0])),
     ]
     policy, value = most_robust(policies, values)
     np.testing.assert_array_equal(policy.action, [1, 5, 3])

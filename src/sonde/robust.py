@@ -80,7 +80,8 @@ def with_share(posterior: Posterior, beta: Float[Array, "*runs dx"], share: floa
 
 def most_robust(policies: Sequence[Policy], values: Sequence[ImaginedReturns]) -> tuple[Policy, ImaginedReturns]:
     """For each run the policy whose guaranteed value is best, and its values."""
-    best = np.argmax([value.guaranteed for value in values], axis=0)
+    # a policy that leads to no number guarantees nothing
+    best = np.argmax([np.nan_to_num(value.guaranteed, nan=-np.inf) for value in values], axis=0)
     of_best = lambda *leaves: jnp.stack(leaves)[best, np.arange(len(best))]
     return jax.tree.map(of_best, *policies), ImaginedReturns(*map(np.asarray, map(of_best, *values)))
 
