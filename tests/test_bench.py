@@ -28,7 +28,7 @@ from sonde.objectives import InformationGain
 from sonde.presets import preset
 from sonde.runs.run import build_explorer
 from sonde.solvers import ICEM, SAC, ControlProblem
-from sonde.solvers.sac import Batch
+from sonde.solvers.learner import Batch
 
 MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
 
@@ -107,7 +107,8 @@ def test_soft_actor_critic_counts_agree_with_the_compiler():
     problem = ControlProblem(posterior, Mean(), InformationGain(), 3, 2, 1)
     learner = solver._init(problem, jax.random.key(0))
     ones = lambda *shape: jnp.ones((256, *shape), jnp.float32)
-    step = operations(solver._gradient_step, learner, Batch(ones(3), ones(2), ones(), ones(3)), jnp.ones((2, 256, 2)))
+    batch, noise = Batch(ones(3), ones(2), ones(), ones(3)), jnp.ones((2, 256, 2))
+    step = operations(lambda *its: solver._gradient_step(its[0], None, *its[1:], None), learner, batch, noise)
     assert work.sac_gradient_step(solver, 3, 2) == pytest.approx(step, rel=0.15)
 
 
