@@ -22,6 +22,8 @@ class AnalyseArguments:
     """The constant action under which the system rests; by default zero."""
     seed: int | None = None
     """The run to study, of those in lockstep; by default the first."""
+    refit: bool = False
+    """Fit the hyper-parameters of a Gaussian process anew for the study, to all measurements at once and under a wide prior."""
     samples: int = 1000
     """Plausible systems (of a Gaussian process) that error bars are taken from; an ensemble has its members."""
     truth: bool = False
@@ -52,7 +54,8 @@ def analyse(args: list[str]) -> None:
     explorer = restore_explorer(store, checkpoints[-1])
     theory = {"theory": theory_of(explorer, config, run)} if chosen.theory else {}
     truth = {"truth": true_equilibria(explorer, config.world, run, chosen.action)} if chosen.truth else {}
-    found = analysis_of(explorer, config, run, chosen.action, chosen.samples, store.load_finished()[-1]) | truth | theory
+    last = store.load_finished()[-1]
+    found = analysis_of(explorer, config, run, chosen.action, chosen.samples, last, chosen.refit) | truth | theory
     _print(found, Console())
     if chosen.out is not None:
         from sonde.runs.files import write_atomically
@@ -62,7 +65,7 @@ def analyse(args: list[str]) -> None:
 
 
 def _print(found: dict[str, Any], console: Console) -> None:
-    where = f"seed {found['seed']}, after {found['transitions']} transitions"
+    where = f"seed {found['seed']}, after {found['transitions']} transitions{', fitted anew' if found['refit'] else ''}"
     pushed = ", ".join(f"{u:g}" for u in found["action"])
     if found["equilibria"]:
         console.print(_table(f"Equilibria of the learned mean at action {pushed} ({where})", found, found["equilibria"]))

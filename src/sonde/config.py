@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from sonde.calibration import check_calibration
 from sonde.errors import SondeError, one_of, positive, whole
-from sonde.fields import added_later, is_written, may_be_missing
+from sonde.fields import added_later, is_written, meant_by_older
 from sonde.measurements import absolute_source
 from sonde.methods import check_solver, method_named
 from sonde.models import MODELS
@@ -272,13 +272,14 @@ def _build(kind: Any, entries: Any, where: str) -> Any:
         raise SondeError(f"{where}: expected an object with the fields of {kind.__name__}, got {entries!r}")
     hints = typing.get_type_hints(kind)
     names = {f.name for f in dataclasses.fields(kind)}
-    needed = {f.name for f in dataclasses.fields(kind) if not may_be_missing(f)}
+    older = meant_by_older(kind)
+    needed = names - older.keys()
     for problem, found in (("unknown", entries.keys() - names), ("missing", needed - entries.keys())):
         if found:
             raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
     values = {name: _value(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
     try:
-        return kind(**values)
+        return kind(**(older | values))
     except SondeError as error:
         raise SondeError(f"{where}: {error}") from None
 

@@ -58,6 +58,9 @@ class GaussianProcess(Model):
     """Adam's learning rate for the hyper-parameters."""
     steps: int = 50
     """Gradient steps on the marginal likelihood after each episode, warm-started from the last fit."""
+    gradient_limit: float = added_later(10.0, meant=0.0)
+    """Longest gradient that Adam is shown, in nats; longer ones are scaled down to it, 0 for no limit. Measurements that break
+    with all before bring gradients a thousand times as long as usual, and Adam, which remembers them, then hardly moves."""
     fit_points: int = 1000
     """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
     uses all data."""
@@ -93,6 +96,8 @@ class GaussianProcess(Model):
         positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
         if self.rank < 0:
             raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
+        if not self.gradient_limit >= 0:
+            raise SondeError(f"model: gradient_limit must be 0 (none) or above, got {self.gradient_limit}")
         if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
             raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
 
@@ -193,7 +198,8 @@ class GaussianProcess(Model):
             off += jnp.sum((p.log_signal - jnp.log(self.signal_std)) ** 2)
             return 0.5 * off / self.prior_std**2 - self.log_marginal_likelihood(p, points, y, mask)
 
-        optimiser = optax.adam(self.learning_rate)
+        limit = optax.clip_by_global_norm(self.gradient_limit) if self.gradient_limit else optax.identity()
+        optimiser = optax.chain(limit, optax.adam(self.learning_rate))
         # optax types its trees as nested containers of arrays, which an equinox module is without saying so
         start: Any = params
 

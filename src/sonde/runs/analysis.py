@@ -1,16 +1,21 @@
 """What a run has learned, studied: the numbers that `sonde analyse` prints and writes, as plain values."""
 
+from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Array
 
 from sonde.config import RunConfig
-from sonde.data import Trajectory
+from sonde.data import Data, Trajectory
 from sonde.errors import SondeError
 from sonde.evaluate import TrueDynamics
 from sonde.explorer import Explorer
 from sonde.metrics import reachable_set
+from sonde.models.gp import GaussianProcess
+from sonde.models.gp_posterior import GPPosterior
 from sonde.precision import double_precision
 from sonde.theory import (
     Confidence,
@@ -26,12 +31,37 @@ from sonde.theory.confidence import LARGEST
 from sonde.theory.information import plain_gp
 from sonde.worlds import World
 
+REFIT_PRIOR, REFIT_STEPS, REFIT_LIMIT = 1.0, 200, 10.0
+"""How a Gaussian process is fitted anew for a study: at least so wide a prior and so many steps, and gradients no longer."""
 
-def learned_system(explorer: Explorer, world: World, run: int = 0) -> LearnedSystem:
-    """What one of an explorer's runs has learned, to be studied where it measured."""
+
+def learned_system(explorer: Explorer, world: World, run: int = 0, refit: bool = False) -> LearnedSystem:
+    """What one of an explorer's runs has learned, to be studied where it measured; with `refit`, as `refitted`."""
     if explorer.transitions == 0:
         raise SondeError("the explorer has no measurements yet: there is nothing to study")
-    return LearnedSystem(one_run(explorer.posterior, run), world, np.asarray(explorer.data.states[run, : explorer.transitions]))
+    posterior = refitted(explorer, run) if refit else one_run(explorer.posterior, run)
+    return LearnedSystem(posterior, world, np.asarray(explorer.data.states[run, : explorer.transitions]))
+
+
+@double_precision
+def refitted(explorer: Explorer, run: int = 0) -> GPPosterior:
+    """A run's Gaussian process, with hyper-parameters fitted anew to all of its measurements, from their initial values.
+
+    Who explores is better too unsure than too sure, and so the prior keeps length-scales short then. A study afterwards wants
+    those that the measurements speak for. Nothing is held out, nor recalibrated.
+    """
+    model = explorer.model
+    if not isinstance(model, GaussianProcess) or model.hyperparameters == "fixed":
+        raise SondeError("only Gaussian processes with learned hyper-parameters can be fitted anew; study the run as it is")
+    prior_std, steps = max(model.prior_std, REFIT_PRIOR), max(model.steps, REFIT_STEPS)
+    model = replace(model, prior_std=prior_std, steps=steps, gradient_limit=REFIT_LIMIT)
+    return _fitted(model, one_run(explorer.data, run), jax.random.key(0))
+
+
+@eqx.filter_jit
+def _fitted(model: GaussianProcess, data: Data, key: Array) -> GPPosterior:
+    initial = model.init(data.states.shape[-1], data.actions.shape[-1], key)
+    return model.condition(model.fit(initial, data, data.count, key), data)
 
 
 def true_equilibria(explorer: Explorer, world: World, run: int, action: tuple[float, ...]) -> list[dict[str, Any]]:
@@ -89,14 +119,21 @@ def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]
 
 
 def analysis_of(
-    explorer: Explorer, config: RunConfig, run: int, action: tuple[float, ...], samples: int, last: Trajectory | None
+    explorer: Explorer,
+    config: RunConfig,
+    run: int,
+    action: tuple[float, ...],
+    samples: int,
+    last: Trajectory | None,
+    refit: bool = False,
 ) -> dict[str, Any]:
-    """Everything about one run; `last` is the episode along which deviations are followed."""
-    system = learned_system(explorer, config.world, run)
+    """Everything about one run, as it is or `refitted`; `last` is the episode along which deviations are followed."""
+    system = learned_system(explorer, config.world, run, refit)
     found = {
         "seed": explorer.seeds[run],
         "episode": explorer.episode,
         "transitions": explorer.transitions,
+        "refit": refit,
         "coordinates": list(system.coordinates.names),
         "action": list(action) or [0.0] * config.world.action_dim,
         "equilibria": [described(rest) for rest in system.equilibria(action or None, samples=samples)],
