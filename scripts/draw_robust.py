@@ -1,6 +1,6 @@
 """Draw docs/robust.png: what plans promise after two episodes on the pendulum, and what they bring.
 
-    python scripts/draw_robust.py [--seeds 40] [--at-once 1] [--beta 2] [--horizon 200] [--out docs/robust.png]
+    python scripts/draw_robust.py [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 200] [--out docs/robust.png]
 
 Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one.
 Both are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds
@@ -33,9 +33,10 @@ def values_of(seeds: list[int], beta: float, horizon: int) -> Iterator[tuple]:
     explorer = build_explorer(config)
     for _ in range(EPISODES):
         explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
+    found = None
     for plan in LOOKS:
         arguments = (config.world, explorer.posterior, TASK, config.solver, horizon, explorer.keys(), explorer.data)
-        found = evaluate(*arguments, opponent=Pessimistic(beta=beta), robust=plan == "robust")
+        found = evaluate(*arguments, opponent=Pessimistic(beta=beta), robust=plan == "robust", plain=found)
         for i, seed in enumerate(seeds):
             yield seed, plan, *(round(float(value[i]), 3) for value in (*found.promised, found.returns))
 
@@ -92,10 +93,12 @@ def draw(rows: list[dict[str, str]], beta: float, horizon: int, out: Path) -> No
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=40)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--beta", type=float, default=2.0)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--horizon", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("docs/robust.png"))
     chosen = parser.parse_args()
-    table = collect(chosen.out.with_suffix(".csv"), range(chosen.seeds), chosen.at_once, chosen.beta, chosen.horizon)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    table = collect(chosen.out.with_suffix(".csv"), seeds, chosen.at_once, chosen.beta, chosen.horizon)
     draw(table, chosen.beta, chosen.horizon, chosen.out)
