@@ -38,7 +38,8 @@ def values_of(seeds: list[int], beta: float, horizon: int) -> Iterator[tuple]:
         arguments = (config.world, explorer.posterior, TASK, config.solver, horizon, explorer.keys(), explorer.data)
         found = evaluate(*arguments, opponent=Pessimistic(beta=beta), robust=plan == "robust", plain=found)
         for i, seed in enumerate(seeds):
-            yield seed, plan, *(round(float(value[i]), 3) for value in (*found.promised, found.returns))
+            values = found.promised.nominal, found.promised.guaranteed, found.returns
+            yield seed, plan, *(round(float(value[i]), 3) for value in values)
 
 
 def collect(path: Path, seeds: range, at_once: int, beta: float, horizon: int) -> list[dict[str, str]]:

@@ -189,7 +189,7 @@ def test_a_robust_policy_is_worth_more_at_worst_than_one_that_trusts_the_mean():
         posterior, keys = Doubtful(jnp.asarray([1.0, 0.0])), episode_keys([0, 1], 0)
     found = evaluate(Throw(), posterior, "far", SMALL, 5, keys, data, opponent=Pessimistic(beta=1.0), robust=True)
     assert found.imagined is not None
-    nominal, guaranteed = found.imagined
+    nominal, guaranteed = found.imagined.nominal, found.imagined.guaranteed
     assert 5 * 0.23 < guaranteed[0] <= 5 * 0.25 + 1e-6
     assert nominal[0] == pytest.approx(5 * 0.5, abs=0.5)
     assert guaranteed[1] == nominal[1] > 5 * 0.8, "an opponent can do nothing where there is no doubt"

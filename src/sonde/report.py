@@ -104,7 +104,7 @@ def robust_report(
     table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
     for i, seed in enumerate(explorer.seeds):
         for plan, evaluation in played.items():
-            values = (*evaluation.promised, evaluation.returns)
+            values = (evaluation.promised.nominal, evaluation.promised.guaranteed, evaluation.returns)
             table.add_row(str(seed), plan, *(f"{value[i]:.1f}" for value in values), end_section=plan == "robust")
     for column in (table.columns[0], *table.columns[2:]):
         column.justify = "right"

@@ -11,8 +11,8 @@ found.
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeGuard
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -30,7 +30,7 @@ from sonde.solvers.actor import ActorPolicy
 from sonde.solvers.base import ControlProblem, PlanningPolicy, planned_actions
 from sonde.solvers.opponent import worst_answer
 
-NOBODY, SEARCHING = 0, 1  # numbers of opponents; steady ones follow
+SEARCHING = 1  # the number of that opponent: the first does nothing, steady ones follow
 SEARCH_STEPS = 3
 """Steps of the opponent's search for each answer; only one plan is answered here, so it may take its time."""
 MOST_CORNERS = 8
@@ -43,13 +43,22 @@ LOOK_AHEAD = 20
 """Steps that an opponent looks ahead if the policy does not plan."""
 
 
-class ImaginedReturns(NamedTuple):
+@dataclass(frozen=True)
+class ImaginedReturns:
     """What a policy brings on the model, per run [S]."""
 
-    nominal: np.ndarray
-    """If the model's mean is the truth."""
-    guaranteed: np.ndarray
-    """Against the opponent; in each rollout the worst, where there are several."""
+    against: Float[np.ndarray, "opponents S R"]
+    """In each rollout against each opponent, of which the first does nothing."""
+
+    @property
+    def nominal(self) -> Float[np.ndarray, " S"]:
+        """If the model's mean is the truth."""
+        return self.against[0].mean(axis=1)
+
+    @property
+    def guaranteed(self) -> Float[np.ndarray, " S"]:
+        """Against the worst opponent of each rollout; not a number is worse than any."""
+        return self.against.min(axis=0).mean(axis=1)
 
 
 def imagined_returns(
@@ -109,38 +118,32 @@ def most_robust(
 ) -> tuple[Policy, ImaginedReturns]:
     """For each run the policy whose guaranteed value is best (the first of them), and its values.
 
-    Policies meet their opponents one by one, whichever looks best by then: an opponent can only lower what a policy guarantees,
-    so that those which lose need not meet all of them. `known` are the values of the first policy, if they are.
+    An opponent can only lower what a policy guarantees. So the others meet them one by one, whichever looks best by then, and
+    those that hurt the first policy most come first: a policy that loses need not meet all of them. `known` are the values of
+    the first policy, if they are.
     """
     assert isinstance(problem.imagination, Pessimistic)
     problem = replace(problem, imagination=replace(problem.imagination, opposing_steps=SEARCH_STEPS))
-    met: list[list[np.ndarray]] = [[] for _ in policies]  # what each opponent so far has left [S, R]
+    opponents = 2 + len(_corners(problem.state_dim)) + _trained_opponent(policies[0])
 
-    def values(number: int) -> ImaginedReturns:
-        if number == 0 and known is not None:
-            return known
-        if not met[number]:
-            return ImaginedReturns(*np.full((2, len(starts)), np.inf))
-        # an opponent may always do nothing
-        return ImaginedReturns(met[number][NOBODY].mean(axis=1), np.min(met[number], axis=0).mean(axis=1))
+    def returns(policy: Policy, opponent: int) -> np.ndarray:
+        return np.asarray(_returns(policy, problem, horizon, starts, keys, jnp.asarray(opponent), goals))
 
+    first = np.stack([returns(policies[0], number) for number in range(opponents)]) if known is None else known.against
+    order = np.argsort(first.mean(axis=(1, 2))).tolist()
+    found, met = [first] + [np.full_like(first, np.inf) for _ in policies[1:]], [opponents] + [0] * len(policies[1:])
     while True:
-        found = [values(number) for number in range(len(policies))]
+        guaranteed = [ImaginedReturns(against).guaranteed for against in found]
         # a policy that leads to no number guarantees nothing
-        best = np.argmax([np.nan_to_num(value.guaranteed, nan=-np.inf, posinf=np.inf) for value in found], axis=0)
-        waiting = [i for i in best if len(met[i]) < _opponents(policies[i], problem) and found[i] is not known]
+        best = np.argmax(np.where(np.isnan(guaranteed), -np.inf, guaranteed), axis=0)
+        waiting = [number for number in best if met[number] < opponents]
         if not waiting:
             break
-        policy, opponent = policies[waiting[0]], jnp.asarray(len(met[waiting[0]]))
-        met[waiting[0]].append(np.asarray(_returns(policy, problem, horizon, starts, keys, opponent, goals)))
-    of_best = lambda *arrays: np.stack(arrays)[best, np.arange(len(best))]
+        number = waiting[0]
+        found[number][order[met[number]]] = returns(policies[number], order[met[number]])
+        met[number] += 1
     policy = policies[best[0]] if np.all(best == best[0]) else OneOf(tuple(policies), jnp.asarray(best))
-    return policy, ImaginedReturns(*map(of_best, *found))
-
-
-def _opponents(policy: Policy, problem: ControlProblem) -> int:
-    """How many there are, nobody included."""
-    return 2 + len(_corners(problem.state_dim)) + _trained_opponent(policy)
+    return policy, ImaginedReturns(np.stack([found[number][:, run] for run, number in enumerate(best)], axis=1))
 
 
 @eqx.filter_jit

@@ -19,6 +19,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from sonde.models.base import Belief, Posterior
@@ -152,7 +153,14 @@ class GPPosterior(Posterior):
             found = [one(size, z, output) for output, size in enumerate(self.sizes)]
             return tuple(jnp.stack(values) for values in zip(*found, strict=True))
 
-        in_turn = lambda z: jax.lax.map(lambda output: one(max(self.sizes), z, output), jnp.arange(len(self.sizes)))
+        def in_turn(z: Array) -> tuple[Array, ...]:
+            """The same, where those of one size share what is compiled."""
+            sizes = np.asarray(self.sizes)
+            alike = {int(size): np.flatnonzero(sizes == size) for size in np.unique(sizes)}
+            found = [jax.lax.map(functools.partial(one, size, z), jnp.asarray(outputs)) for size, outputs in alike.items()]
+            order = np.argsort(np.concatenate(list(alike.values())))
+            return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
+
         return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
 
     def settled(self) -> "GPPosterior":
