@@ -96,10 +96,9 @@ def robust_report(
     label, opponent = task_label(task), Pessimistic(beta=beta)
     played: dict[str, Evaluation] = {}
     for plan, seen_by in (("plain", None), ("robust", film)):
+        arguments = (config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust")
         with console.status(f"planning {label}, the {plan} plan, on the true system and on the model ..."):
-            played[plan] = evaluate_as_configured(
-                config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust"
-            )
+            played[plan] = evaluate_as_configured(*arguments, played.get("plain"))
     title = f"{label} after {explorer.transitions} transitions, {config.settings_for(task).horizon} steps, returns"
     table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
     for i, seed in enumerate(explorer.seeds):
