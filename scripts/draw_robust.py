@@ -16,6 +16,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from sonde import evaluate, preset, rollout
 from sonde.imagination import Pessimistic
@@ -24,7 +25,10 @@ from sonde.runs.run import build_explorer
 
 EPISODES, TASK = 2, "swing-up"
 COLUMNS = ("seed", "plan", "nominal", "guaranteed", "true system")
-LOOKS = {"plain": ("#C04800", "o"), "robust": ("#0072B2", "s")}
+LOOKS = {  # how points and lines look; the robust plan may be the plain one, so its points leave room for the other's
+    "plain": ({"s": 20, "marker": "o", "facecolors": "#C04800", "edgecolors": "#C04800", "linewidths": 0}, 3),
+    "robust": ({"s": 60, "marker": "s", "facecolors": "none", "edgecolors": "#0072B2", "linewidths": 1.2}, 1.5),
+}
 
 
 def values_of(seeds: list[int], beta: float, horizon: int) -> Iterator[tuple]:
@@ -58,32 +62,33 @@ def collect(path: Path, seeds: range, at_once: int, beta: float, horizon: int) -
 
 
 def draw(rows: list[dict[str, str]], beta: float, horizon: int, out: Path) -> None:
-    """Left, the true system against the guarantee; right, how the guarantees are spread."""
+    """Left, by how much each promise was kept; right, how the guarantees are spread."""
     of_plan = lambda plan: np.array([[float(row[name]) for name in COLUMNS[2:]] for row in rows if row["plan"] == plan])
     columns = {plan: of_plan(plan) for plan in LOOKS}
-    low = min(values[:, 1:].min() for values in columns.values())
-    high = max(values[:, 1:].max() for values in columns.values())
-    margin = 0.05 * (high - low)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9.5, 4.2), layout="constrained")
         scatter, spread = figure.subplots(1, 2, width_ratios=[1.3, 1])
         for plan, values in columns.items():
-            colour, marker = LOOKS[plan]
+            look, width = LOOKS[plan]
             _, guaranteed, true = values.T
             kept = f"{plan} plan: kept in {np.sum(true >= guaranteed)} of {len(true)}"
             print(
                 f"{kept}; lowest guaranteed {guaranteed.min():.0f}, lowest true {true.min():.0f}; means", *values.mean(axis=0)
             )
-            scatter.scatter(guaranteed, true, s=28, color=colour, marker=marker, alpha=0.75, linewidths=0, label=kept)
+            scatter.scatter(guaranteed, true - guaranteed, label=kept, **look)
             share = np.arange(1, len(true) + 1) / len(true)
-            spread.step(np.sort(guaranteed), share, where="post", color=colour, label=f"{plan} plan")
-            spread.plot(guaranteed.min(), share[0], marker, color=colour)
-        scatter.plot([low, high], [low, high], color="#888888", linewidth=1, zorder=0)
-        scatter.set(xlabel="guaranteed return", ylabel="return on the true system", xlim=(low - margin, high + margin))
-        scatter.set_title("What was promised, and what came")
+            spread.step(
+                np.sort(guaranteed), share, where="post", color=look["edgecolors"], linewidth=width, label=f"{plan} plan"
+            )
+        scatter.axhline(0, color="#888888", linewidth=1, zorder=0)
+        scatter.set_yscale("symlog", linthresh=1, linscale=0.5)  # promises are kept by a hair or by hundreds
+        scatter.yaxis.set_major_formatter(ScalarFormatter())
+        low, high = scatter.get_ylim()
+        scatter.set(xlabel="guaranteed return", ylabel="true system, above the guarantee", ylim=(min(low, -20), 2 * high))
+        scatter.set_title("What came, beyond what was promised")
         spread.set(xlabel="guaranteed return", ylabel="share of the runs at or below", ylim=(0, 1.02))
         spread.set_title("The worst case that the model knows")
-        for ax, place in ((scatter, "lower right"), (spread, "upper left")):
+        for ax, place in ((scatter, "lower left"), (spread, "upper left")):
             ax.legend(frameon=False, loc=place)
         seeds = len(columns["plain"])
         title = f"Swing-up, {horizon} steps, after {EPISODES} episodes of 100 steps: {seeds} seeds, beta = {beta:g}"

@@ -142,7 +142,7 @@ def most_robust(
         number = waiting[0]
         found[number][order[met[number]]] = returns(policies[number], order[met[number]])
         met[number] += 1
-    policy = policies[best[0]] if np.all(best == best[0]) else OneOf(tuple(policies), jnp.asarray(best))
+    policy = policies[best[0]] if np.all(best == best[0]) else OneOf(tuple(policies), jnp.asarray(best, jnp.int32))
     return policy, ImaginedReturns(np.stack([found[number][:, run] for run, number in enumerate(best)], axis=1))
 
 
