@@ -164,7 +164,7 @@ def test_analyse_prints_and_writes(fixed, monkeypatch, capsys, tmp_path):
     out = tmp_path / "found.json"
     assert call(monkeypatch, "analyse", str(fixed.folder), "--truth", "--theory", "--seed", "3", "--out", str(out)) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
-    assert "The true system at action 0" in printed and "0.9813" in printed and "Greedy maximum" in printed
+    assert "Equilibria of the true system at action 0" in printed and "0.9813" in printed and "Greedy maximum" in printed
     assert found["seed"] == 3 and found["transitions"] == 75 and found["coordinates"] == ["th", "thdot"]
     assert found["truth"][0]["state"] == pytest.approx([-1, 0, 0], abs=1e-6) and found["sensitivity"]["steps"] == 15
     assert found["theory"]["beta"] == pytest.approx([column(fixed, "theory/beta")[3, -1]] * 3)
