@@ -66,7 +66,7 @@ class GaussianProcess(Model):
     uses all data."""
     tolerance: float = 0.02
     """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until what
-    they leave to explain of any datum is this fraction of the noise std. Stds are then within 5e-4 signal stds of the exact
+    they leave to explain of any datum is this fraction of the noise std. Stds are then within 1e-3 signal stds of the exact
     ones, and means within a tenth of the std."""
     rank: int = 1024
     """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""

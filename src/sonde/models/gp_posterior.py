@@ -27,6 +27,8 @@ from sonde.models.normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
 """On a CPU a query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
+CUTS = (64, 128, 256, 384, 512, 768)
+"""On an accelerator too, but there an output's number is compiled in: few, so that it seldom changes, and divisible."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """And it skips the zeros of F by groups of columns. Narrower ones would be slow products, more of them slow to compile."""
 SMALLEST_VARIANCE = 1e-30  # of a prediction: positive, since the root of zero has no slope to follow
@@ -97,50 +99,59 @@ class GPPosterior(Posterior):
     noise_std: Float[Array, "*runs dx"]
     centres: Centres
     kernel_name: str = eqx.field(static=True)
-    in_parts: bool = eqx.field(static=True, default=True)
-    """Whether a CPU looks at the centres in use only, which saves time, but not where gradients are wanted."""
+    sizes: tuple[int, ...] = eqx.field(static=True, default=())
+    """Of each output, how many centres a query looks at; if empty, a CPU chooses in every query, which serves no gradients."""
 
     def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
-        outputs, used = jnp.arange(x.shape[0]), largest_of_all(self.centres.used)
-        one = self._query_in_parts if self.in_parts else lambda z, output, _: self._query_at_once(z, *self._of(output))
-        mean, variance = jax.lax.platform_dependent(
-            z,
-            used,
-            # one after the other: they share what is compiled, and plain products are faster than batches of them
-            cpu=lambda z, used: jax.lax.map(lambda output: one(z, output, used[output]), outputs),
-            default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
-        )
+        mean, variance = self._query_cut(z) if self.sizes else self._query(z)
         return Belief(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
-    def _of(self, output: Int[Array, ""]) -> tuple[Float[Array, " dz"], Centres]:
-        """Length-scales and centres of one output."""
-        return jax.tree.map(lambda leaf: leaf[output], (self.lengthscales, self.centres))
+    def _query(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """Mean and variance (of unit signal) of all outputs, in normalised units."""
+        outputs, used = jnp.arange(self.signal_std.shape[0]), largest_of_all(self.centres.used)
+        return jax.lax.platform_dependent(
+            z,
+            used,
+            # one after the other: they share what is compiled, and plain products are faster than batches of them
+            cpu=lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs),
+            default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
+        )
+
+    def _query_cut(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+        """The same with a fixed number of centres for each output."""
+        found = [self._from_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
+        mean, variance = (jnp.stack(values) for values in zip(*found, strict=True))
+        return mean, variance
 
     def settled(self) -> "GPPosterior":
-        """On an accelerator, arrays cut to the centres in use (the next power of two): it multiplies faster than it branches.
-
-        Programs are compiled again when the number grows past a power of two, which happens a few times in a run.
-        """
+        """On an accelerator, `cut`: it multiplies faster than it branches."""
         if all(device.platform == "cpu" for device in self.centres.points.devices()):
             return self
         return self.cut()
 
     def with_slopes(self) -> "GPPosterior":
-        """Cut, and queried at once: a gradient would keep what every branch needs."""
-        return replace(self.cut(), in_parts=False)
+        """Cut: a gradient would keep what every branch needs."""
+        return self.cut()
 
     def cut(self) -> "GPPosterior":
-        """The same, with arrays no larger than the next power of two."""
-        size = max(SIZES[0], 1 << (int(jnp.max(self.centres.used)) - 1).bit_length())
+        """The same, with a fixed number of centres for each output: the fewest of `CUTS` that hold all in use in any run.
+
+        Programs are compiled again when one of these numbers grows, which happens a few times in a run.
+        """
+        most = self.centres.points.shape[-2]
+        used = jnp.max(self.centres.used.reshape(-1, self.centres.used.shape[-1]), axis=0)
+        sizes = tuple(min((size for size in CUTS if int(number) <= size < most), default=most) for number in used)
+        largest = max(sizes)
         large = lambda posterior: (posterior.centres.points, posterior.centres.weights, posterior.centres.factor)
         points, weights, factor = large(self)
-        return eqx.tree_at(large, self, (points[..., :size, :], weights[..., :size], factor[..., :size, :size]))
+        cut = eqx.tree_at(large, self, (points[..., :largest, :], weights[..., :largest], factor[..., :largest, :largest]))
+        return replace(cut, sizes=sizes)
 
     def _query_at_once(
         self, z: Float[Array, " dz"], lengthscales: Float[Array, " dz"], centres: Centres
@@ -156,20 +167,23 @@ class GPPosterior(Posterior):
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The same from no more centres than are in use, without the zeros of F."""
-        kernel, centres, most = KERNELS[self.kernel_name], self.centres, self.centres.points.shape[1]
-
-        def from_first(size: int, point: Float[Array, "1 dz"]):
-            row, variance = kernel.cross(point, centres.points[output, :size])[0], kernel.diagonal(point)[0]
-            width = max(FEWEST_COLUMNS, -(-size // MOST_GROUPS))
-            for start in range(0, size, width):
-                stop = min(start + width, size)
-                # rows behind the last column of a group are zero in it
-                columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
-                explained = row[:stop] @ columns
-                variance -= explained @ explained
-            return row @ centres.weights[output, :size], jnp.maximum(variance, SMALLEST_VARIANCE)
-
+        most = self.centres.points.shape[1]
         # each size takes time to compile: none that saves little against the largest
         sizes = [size for size in SIZES if size < 0.8 * most] + [most]
-        branches = [functools.partial(from_first, size) for size in sizes]
-        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, (z / self.lengthscales[output])[None])
+        branches = [functools.partial(self._from_first, size, MOST_GROUPS, output=output) for size in sizes]
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, z)
+
+    def _from_first(
+        self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Of one output, from the first `size` centres."""
+        kernel, centres, point = KERNELS[self.kernel_name], self.centres, (z / self.lengthscales[output])[None]
+        row, variance = kernel.cross(point, centres.points[output, :size])[0], kernel.diagonal(point)[0]
+        width = max(FEWEST_COLUMNS, -(-size // groups))
+        for start in range(0, size, width):
+            stop = min(start + width, size)
+            # rows behind the last column of a group are zero in it
+            columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
+            explained = row[:stop] @ columns
+            variance -= explained @ explained
+        return row @ centres.weights[output, :size], jnp.maximum(variance, SMALLEST_VARIANCE)
