@@ -23,8 +23,8 @@ class AnalyseArguments:
     seed: int | None = None
     """The run to study, of those in lockstep; by default the first."""
     refit: bool = False
-    """Study a Gaussian process with hyper-parameters fitted anew, to all measurements at once and under a wider prior: often
-    closer to the truth, and surer. The run stays as it is."""
+    """Study a Gaussian process with hyper-parameters fitted anew, to all measurements (1,000 at most) and under a wider prior:
+    often closer to the truth, and surer. The run stays as it is."""
     samples: int = 1000
     """Plausible systems (of a Gaussian process) that error bars are taken from; an ensemble has its members."""
     truth: bool = False
