@@ -4,7 +4,7 @@
 
 Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one.
 Both are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds
-that are there are not run again. On two cores a seed takes minutes; on a GPU take all seeds at once.
+that are there are not run again. On one core 100 steps of a seed take a minute or so; on a GPU take all seeds at once.
 """
 
 import argparse
