@@ -1,6 +1,6 @@
 """Draw docs/robust.png: what plans promise after two episodes on the pendulum, and what they bring.
 
-    python scripts/draw_robust.py [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 200] [--out docs/robust.png]
+    python scripts/draw_robust.py [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 100] [--out docs/robust.png]
 
 Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one.
 Both are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds
@@ -102,7 +102,7 @@ if __name__ == "__main__":
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--beta", type=float, default=2.0)
     parser.add_argument("--at-once", type=int, default=1)
-    parser.add_argument("--horizon", type=int, default=200)
+    parser.add_argument("--horizon", type=int, default=100)
     parser.add_argument("--out", type=Path, default=Path("docs/robust.png"))
     chosen = parser.parse_args()
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)

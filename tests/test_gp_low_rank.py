@@ -32,17 +32,23 @@ def test_a_product_in_parts_is_the_whole_product(x64):
     rng = np.random.default_rng(7)
     z, changes, queries = problem(rng, 150)
     model = GaussianProcess(hyperparameters="fixed", lengthscale=0.3, rank=140)
-    for count in (64, 100, 150):
-        posterior = condition(model, start_of(model), data_of(z[:count], changes[:count], 150))
+    start = start_of(model)
+    smooth = replace(start, log_lengthscales=start.log_lengthscales.at[1].set(jnp.log(3.0)))
+    for params, count in ((start, 64), (start, 100), (start, 150), (smooth, 150)):
+        posterior = condition(model, params, data_of(z[:count], changes[:count], 150))
         used, points = posterior.centres.used, posterior.inputs(jnp.asarray(queries))
-        assert (used > 40).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
+        assert (used > 20).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
         cut = posterior.cut()
         parts = jax.vmap(posterior._query)(points)
         whole = jax.vmap(lambda z, p=posterior: jax.vmap(p._query_at_once, (None, 0, 0))(z, p.lengthscales, p.centres))(points)
         np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(jax.vmap(cut._query_cut)(points), whole, rtol=1e-9, atol=1e-9)
+        for output, size in enumerate(cut.sizes):  # as accelerators ask
+            each = jax.vmap(lambda z, cut=cut, of=output, size=size: cut._from_first(size, 4, z, of))(points)
+            np.testing.assert_allclose(each, [values[:, output] for values in whole], rtol=1e-9, atol=1e-9)
         assert cut.sizes == tuple(64 if number <= 64 else 128 if number <= 128 else 140 for number in used)
         assert cut.centres.points.shape[1] == max(cut.sizes)
+    assert cut.sizes == (140, 64)  # the last: each output has as many as it needs
     assert posterior.settled() is posterior  # a CPU takes it in parts
 
 

@@ -16,7 +16,7 @@ from sonde import ICEM, Belief, Pendulum, Posterior, SondeError, evaluate
 from sonde.imagination import Mean, Pessimistic
 from sonde.objectives import TaskReward
 from sonde.policies import Policy
-from sonde.robust import ImaginedReturns, imagined_returns, most_robust, with_share
+from sonde.robust import ImaginedReturns, most_robust, with_share
 from sonde.runs.run import restore_explorer, run
 from sonde.runs.store import RunStore
 from sonde.solvers import ControlProblem
@@ -140,7 +140,7 @@ def test_the_values_of_a_policy_on_the_model(x64, planned):
     problem = problem_of(Drifting(jnp.array([0.1, 0.1])), lambda x, u, x_next: x_next[0], Pessimistic(beta=2.0))
     policy = PlanningPolicy(problem, ICEM(horizon=3, samples=4, elites=2, iterations=1)) if planned else Resting()
     keys, starts = jax.random.split(jax.random.key(0), (2, 3)), jnp.arange(6.0).reshape(2, 3, 1)
-    found = imagined_returns(policy, problem, starts, 5, keys)
+    _, found = most_robust([policy], problem, starts, 5, keys)
     np.testing.assert_allclose(found.nominal, [5.0, 20.0])  # five steps of (0 + 1 + 2) / 3 and of (3 + 4 + 5) / 3
     np.testing.assert_allclose(found.guaranteed, found.nominal - 0.2 * (1 + 2 + 3 + 4 + 5))
 

@@ -15,7 +15,7 @@ from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
 from sonde.objectives import TaskReward
 from sonde.randomness import episode_keys
-from sonde.robust import OneOf, imagined_returns
+from sonde.robust import OneOf, most_robust
 from sonde.solvers.actor import ActorPolicy, squashed
 from sonde.solvers.base import ControlProblem
 from sonde.solvers.sac import SAC
@@ -148,7 +148,7 @@ def test_the_guarantee_is_against_the_stronger_opponent(opponent, lowest, x64):
     trained = None if opponent is None else constant(2, opponent)
     policy = jax.tree.map(lambda leaf: leaf[None], ActorPolicy(constant(1, 0.0), Normaliser.identity(1), 1, trained))
     starts, keys = jnp.zeros((1, 2, 1)), jax.random.split(jax.random.key(0), (1, 2))
-    found = imagined_returns(policy, problem, starts, 3, keys)
+    _, found = most_robust([policy], problem, starts, 3, keys)
     np.testing.assert_allclose(found.nominal, [0.0], atol=1e-6)
     np.testing.assert_allclose(found.guaranteed, [3 * lowest], atol=1e-4)
 

@@ -132,8 +132,9 @@ def evaluate(
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
     `side_by_side` copies of the world run at the same time. With an `opponent`, the policy is also run on the model, unopposed
-    and against it; `robust` plans against it in the first place, more or less cautiously, whichever guarantees most. If it is
-    known what the same call without `robust` brings, `plain` saves doing it again.
+    and against it; `robust` plans against it in the first place, more or less cautiously or not at all, whichever guarantees
+    most; a policy that has to be trained is trained against all of it. If it is known what the same call without `robust`
+    brings, `plain` saves a planner doing it again.
     """
     if robust and opponent is None:
         raise SondeError("evaluate: a robust plan needs an opponent, such as Pessimistic(beta=2)")

@@ -61,18 +61,6 @@ class ImaginedReturns:
         return self.against.min(axis=0).mean(axis=1)
 
 
-def imagined_returns(
-    policy: Policy,
-    problem: ControlProblem,
-    starts: Float[Array, "runs rollouts dx"],
-    horizon: int,
-    keys: Key[Array, "runs rollouts"],
-    goals: Float[Array, "runs rollouts dg"] | None = None,
-) -> ImaginedReturns:
-    """Both values of a policy that begins in `starts`; `problem` says what counts, and holds a `Pessimistic` imagination."""
-    return most_robust([policy], problem, starts, horizon, keys, goals)[1]
-
-
 def with_share(posterior: Posterior, beta: Float[Array, "*runs dx"], share: float) -> Confident:
     """A posterior that holds less for plausible: this share of a region of `beta`, or of its own."""
     if isinstance(posterior, Confident):
@@ -142,7 +130,9 @@ def most_robust(
         number = waiting[0]
         found[number][order[met[number]]] = returns(policies[number], order[met[number]])
         met[number] += 1
-    policy = policies[best[0]] if np.all(best == best[0]) else OneOf(tuple(policies), jnp.asarray(best, jnp.int32))
+    followed, number = np.unique(best, return_inverse=True)  # in lockstep, each of them plans for every run
+    kept = tuple(policies[each] for each in followed)
+    policy = kept[0] if len(kept) == 1 else OneOf(kept, jnp.asarray(number, jnp.int32))
     return policy, ImaginedReturns(np.stack([found[number][:, run] for run, number in enumerate(best)], axis=1))
 
 

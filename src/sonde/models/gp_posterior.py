@@ -176,7 +176,7 @@ class GPPosterior(Posterior):
     def cut(self, cuts: Sequence[int] = CUTS) -> "GPPosterior":
         """The same, with a fixed number of centres for each output: the fewest of `cuts` that hold all in use in any run.
 
-        Programs are compiled again when one of these numbers grows, which happens a few times in a run.
+        Programs are compiled again when one of these numbers changes.
         """
         most = self.centres.points.shape[-2]
         used = jnp.max(self.centres.used.reshape(-1, self.centres.used.shape[-1]), axis=0)

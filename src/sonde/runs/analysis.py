@@ -55,7 +55,10 @@ def refitted(explorer: Explorer, run: int = 0) -> GPPosterior:
         raise SondeError("only Gaussian processes with learned hyper-parameters can be fitted anew; study the run as it is")
     prior_std, steps = max(model.prior_std, REFIT_PRIOR), max(model.steps, REFIT_STEPS)
     model = replace(model, prior_std=prior_std, steps=steps, gradient_limit=REFIT_LIMIT)
-    return _fitted(model, one_run(explorer.data, run), jax.random.key(0))
+    posterior = _fitted(model, one_run(explorer.data, run), jax.random.key(0))
+    if not np.isfinite(posterior.centres.weights).all():
+        raise SondeError("the fit anew led to no numbers; study the run as it is, without refit")
+    return posterior
 
 
 @eqx.filter_jit
