@@ -82,6 +82,9 @@ def test_settings_that_cannot_work_are_refused():
         {"rank": -1},
         {"steps": 0},
         {"prior_std": float("nan")},
+        {"gradient_limit": -1.0},
+        {"gradient_limit": float("nan")},
+        {"gradient_limit": float("inf")},
     ):
         with pytest.raises((SondeError, TypeError)):
             GaussianProcess(**wrong)

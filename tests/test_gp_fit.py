@@ -5,10 +5,10 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import minimize
-from sklearn.gaussian_process import GaussianProcessRegressor
+import pytest
+from scipy.optimize import approx_fprime, minimize
 
-from gp_reference import DX, data_of, fit, ours, reference_kernel, start_of
+from gp_reference import DX, data_of, fit, log_posterior, ours, start_of
 from sonde import GaussianProcess
 from sonde.models.gp import GPParams
 
@@ -25,19 +25,14 @@ def sample_of_a_gp(count=250, noise=0.1):
     return z, np.stack(changes, axis=1), lengthscales, noise
 
 
-def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """What a fit is to raise, per output, by scikit-learn: marginal likelihood and Gaussian priors on the logarithms."""
-    z, changes = ((rows - rows.mean(axis=0)) / rows.std(axis=0) for rows in (z, changes))
-    values = []
-    for log_scales, log_signal, log_noise, target in zip(
-        *(np.asarray(a) for a in jax.tree.leaves(params)), changes.T, strict=True
-    ):
-        noise = np.sqrt(model.noise_floor**2 + np.exp(2 * log_noise))
-        kernel = reference_kernel("rbf", np.exp(log_signal), np.exp(log_scales))
-        regressor = GaussianProcessRegressor(kernel, alpha=noise**2, optimizer=None).fit(z, target)
-        off = np.append(log_scales - np.log(model.lengthscale), log_signal - np.log(model.signal_std))
-        values.append(regressor.log_marginal_likelihood_value_ - 0.5 * np.sum(off**2) / model.prior_std**2)
-    return np.array(values)
+def one_output(params: GPParams, j: int) -> np.ndarray:
+    """All logarithms of an output: length-scales, signal, noise."""
+    return np.concatenate([np.ravel(leaf[j]) for leaf in jax.tree.leaves(params)])
+
+
+def worth_of(model: GaussianProcess, values: np.ndarray, z: np.ndarray, target: np.ndarray) -> float:
+    """`log_posterior` of one output."""
+    return log_posterior(model, (values[None, :-2], values[-2:-1], values[-1:]), z, target[:, None])[0]
 
 
 def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
@@ -66,11 +61,54 @@ def test_fit_reaches_the_maximum_that_scipy_finds(x64):
     params = start_of(model)
     for episode in range(4):
         params = fit(model, params, data_of(z, changes), jax.random.key(episode))
-    worth = lambda v, j: log_posterior(model, (v[None, :3], v[3:4], v[4:]), z, changes[:, j : j + 1])[0]
+    worth = lambda values, j: worth_of(model, values, z, changes[:, j])
     for j in range(DX):
-        found = np.concatenate([params.log_lengthscales[j], params.log_signal[j : j + 1], params.log_noise[j : j + 1]])
-        best = minimize(lambda v, j=j: -worth(v, j), found, method="Nelder-Mead", options={"maxiter": 400})
+        found = one_output(params, j)
+        best = minimize(lambda values, j=j: -worth(values, j), found, method="Nelder-Mead", options={"maxiter": 400})
         assert -best.fun - worth(found, j) < 0.05
+
+
+def adam_by_hand(worth, start: np.ndarray, steps: int, rate: float, limit: float) -> tuple[np.ndarray, list[float]]:
+    """As published, on gradients that are shortened to the limit; also how long those were."""
+    values, mean, square, lengths = start, 0.0, 0.0, []
+    for t in range(1, steps + 1):
+        gradient = approx_fprime(values, lambda v: -worth(v), 1e-7)
+        lengths.append(np.linalg.norm(gradient))
+        gradient = gradient * min(1.0, limit / lengths[-1] if limit else 1.0)
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        values = values - rate * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + 1e-8)
+    return values, lengths
+
+
+@pytest.mark.parametrize("limit", [0.0, 4.0])
+def test_fit_is_adam_on_gradients_of_limited_length(x64, limit):
+    """Of an output's own gradient: how long those of the others are does not count."""
+    z, changes, *_ = sample_of_a_gp(30)
+    model = GaussianProcess(steps=6, gradient_limit=limit, noise_std=0.3)
+    found = fit(model, start_of(model), data_of(z, changes), jax.random.key(0))
+    for j in range(DX):
+        worth = lambda values, j=j: worth_of(model, values, z, changes[:, j])
+        by_hand, lengths = adam_by_hand(worth, one_output(start_of(model), j), 6, model.learning_rate, limit)
+        assert min(lengths) < 4 < max(lengths), "a limit that counts at some steps and not at others"
+        np.testing.assert_allclose(one_output(found, j), by_hand, atol=1e-4)
+
+
+def test_a_limit_keeps_a_break_with_all_before_from_stopping_the_fit(x64):
+    """A fit to a smooth function, and then the same one with a ceiling and a floor."""
+    z = np.random.default_rng(0).uniform(-1, 1, (60, 3))
+    smooth = np.stack([3 * z[:, 0] + 0.3 * np.sin(2 * z[:, 1]), z[:, 0] * z[:, 1]], axis=1)
+    broken = np.clip(smooth, [-1.0, -0.3], [1.0, 0.3])
+    data, reached = [data_of(z, changes) for changes in (smooth, smooth, broken)], {}
+    for limit in (0.0, 10.0):
+        model = GaussianProcess(gradient_limit=limit)
+        params = start_of(model)
+        for episode, known in enumerate(data):
+            params = fit(model, params, known, jax.random.key(episode))
+        reached[limit] = log_posterior(model, params, z, broken)
+    worth = lambda values, j: worth_of(model, values, z, broken[:, j])
+    for j in range(DX):
+        best = minimize(lambda values, j=j: -worth(values, j), one_output(start_of(model), j), method="L-BFGS-B")
+        assert reached[0.0][j] < -best.fun - 15 and abs(reached[10.0][j] + best.fun) < 1, "nats, of what SciPy reaches"
 
 
 def test_fit_respects_the_noise_floor(x64):

@@ -199,6 +199,16 @@ def test_configs_survive_json(name):
     assert from_json(text, "here") == PRESETS[name]
 
 
+def test_a_config_from_before_gradients_had_a_limit_means_none():
+    """New fits have a limit; a run that was recorded without goes on without, and its config stays the same text."""
+    entries = json.loads(to_json(TINY))
+    assert entries["model"].pop("gradient_limit") == 10.0
+    older = json.dumps(entries, indent=2) + "\n"
+    config = from_json(older, "here")
+    assert config == replace(TINY, model=replace(TINY.model, gradient_limit=0.0))
+    assert to_json(config) == older
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 
-from gp_reference import condition, data_of
+from gp_reference import condition, data_of, log_posterior
 from sonde import ICEM, Explorer, GaussianProcess, JaxWorld, Pendulum, ProbabilisticEnsemble, SondeError, Trajectory
 from sonde.evaluate import TrueDynamics
-from sonde.runs.analysis import learned_system
-from sonde.theory import LearnedSystem, Linearisation, analysis
+from sonde.runs.analysis import REFIT_PRIOR, learned_system, refitted
+from sonde.theory import LearnedSystem, Linearisation, analysis, one_run
 from sonde.theory.linear import controllability_matrix, matched
 
 DT = 0.05
@@ -99,14 +100,14 @@ def test_sensitivity_is_how_deviations_grow(true_pendulum):
 # ---- what was learned --------------------------------------------------------------------------------------------------------
 
 
-def told(model, count: int = 250) -> Explorer:
+def told(model, count: int = 250, **settings) -> Explorer:
     """The pendulum from random transitions, without any planning."""
     rng, world = np.random.default_rng(1), Pendulum()
     theta, speed = rng.uniform(-np.pi, np.pi, count), rng.uniform(-5, 5, count)
     x, u = np.stack([np.cos(theta), np.sin(theta), speed], axis=-1), rng.uniform(-1, 1, (count, 1))
     with jax.enable_x64(True):
         after = np.asarray(jax.jit(jax.vmap(world.dynamics))(jnp.asarray(x), jnp.asarray(u)))
-    explorer = Explorer("random", model, ICEM(), state_dim=3, action_dim=1, capacity=count)
+    explorer = Explorer("random", model, ICEM(), state_dim=3, action_dim=1, capacity=count, **settings)
     explorer.tell(Trajectory(x, u, after))
     return explorer
 
@@ -125,6 +126,35 @@ def test_a_learned_pendulum_rests_where_the_true_one_does():
         assert (misses < 3).all() and (rest.linearisation.eigenvalue_std < 0.1).all()
         assert (np.abs(rest.linearisation.A - A) < 4 * rest.linearisation.A_std).all()
     assert nearest(equilibria, 0.0).linearisation.stability == "unstable"
+
+
+def test_a_study_may_fit_anew(x64):
+    """To all measurements, held-out ones too, as well as SciPy does; the run itself is left alone."""
+    explorer = told(GaussianProcess(rank=128), 80, holdout=0.3, calibrated=True)
+    own, anew, data = one_run(explorer.posterior).posterior, refitted(explorer), one_run(explorer.data)
+    wide = GaussianProcess(prior_std=REFIT_PRIOR)
+    z, changes = np.asarray(data.inputs()), np.asarray(data.targets())
+
+    def logarithms(posterior) -> np.ndarray:
+        """Of length-scales, signal and free noise [dx, dz + 2]."""
+        free_noise = jnp.sqrt(posterior.noise_std**2 - wide.noise_floor**2)
+        return np.log(np.c_[posterior.lengthscales, posterior.signal_std, free_noise])
+
+    for j, target in enumerate(changes.T):
+        worth = lambda v, t=target: log_posterior(wide, (v[None, :4], v[4:5], v[5:]), z, t[:, None])[0]
+        best = minimize(lambda v, f=worth: -f(v), np.zeros(6) - [0, 0, 0, 0, 0, 4], method="L-BFGS-B")
+        assert worth(logarithms(anew)[j]) > max(worth(logarithms(own)[j]) + 5, -best.fun - 0.5)
+    np.testing.assert_allclose(anew.targets.shift, changes.mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [GaussianProcess(hyperparameters="fixed"), ProbabilisticEnsemble(members=2, layers=1, width=4, epochs=1)],
+    ids=["fixed", "ensemble"],
+)
+def test_only_what_has_been_fitted_can_be_fitted_anew(model):
+    with pytest.raises(SondeError, match=r"only Gaussian processes with learned hyper-parameters .*; study the run as it is"):
+        learned_system(told(model, 20), Pendulum(), refit=True)
 
 
 def test_an_ensemble_can_be_studied():

@@ -20,6 +20,7 @@ from sonde import (
 )
 from sonde.errors import SondeError
 from sonde.presets import FIXED_GP
+from sonde.runs.analysis import refitted
 from sonde.runs.figures import draw_theory
 from sonde.runs.run import restore_explorer, run
 from sonde.runs.store import RunStore
@@ -51,6 +52,13 @@ def fixed(tmp_path_factory) -> RunStore:
     model = replace(FIXED_GP, rank=0)
     config = replace(TINY, model=model, seeds=10, episodes=5, horizon=15, evaluate_every=0, norm_bound=2.0, delta=0.2)
     return done(tmp_path_factory.mktemp("theory") / "run", config)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory) -> RunStore:
+    """Two seeds that learn their hyper-parameters."""
+    config = replace(TINY, method="random", seeds=2, episodes=1, horizon=20, evaluate_every=0)
+    return done(tmp_path_factory.mktemp("learned") / "run", config)
 
 
 def column(store: RunStore, key: str) -> np.ndarray:
@@ -102,13 +110,9 @@ def test_the_figure_shows_the_metrics(fixed, tmp_path):
     np.testing.assert_allclose(line(beta, "theory").get_ydata(), column(fixed, "theory/beta").mean(axis=0))
 
 
-def test_only_what_keeps_its_prior_has_theory(tmp_path):
-    short = replace(TINY, episodes=1, evaluate_every=0, method="random", solver=TINY.solver)
-    for name, config in {
-        "learned": short,
-        "calibrated": replace(short, model=FIXED_GP, holdout=0.3, calibrated=True),
-    }.items():
-        store = done(tmp_path / name, config)
+def test_only_what_keeps_its_prior_has_theory(learned, tmp_path):
+    calibrated = replace(learned.config, model=FIXED_GP, holdout=0.3, calibrated=True)
+    for store in (learned, done(tmp_path / "calibrated", calibrated)):
         assert not any(key.startswith("theory/") for row in store.load_metrics() for key in row)
         assert not draw_theory(store, tmp_path / "theory.png")
 
@@ -164,11 +168,21 @@ def test_analyse_prints_and_writes(fixed, monkeypatch, capsys, tmp_path):
     out = tmp_path / "found.json"
     assert call(monkeypatch, "analyse", str(fixed.folder), "--truth", "--theory", "--seed", "3", "--out", str(out)) == 0
     printed, found = capsys.readouterr().out, json.loads(out.read_text())
-    assert "The true system at action 0" in printed and "0.9813" in printed and "Greedy maximum" in printed
+    assert "Equilibria of the true system at action 0" in printed and "0.9813" in printed and "Greedy maximum" in printed
     assert found["seed"] == 3 and found["transitions"] == 75 and found["coordinates"] == ["th", "thdot"]
     assert found["truth"][0]["state"] == pytest.approx([-1, 0, 0], abs=1e-6) and found["sensitivity"]["steps"] == 15
     assert found["theory"]["beta"] == pytest.approx([column(fixed, "theory/beta")[3, -1]] * 3)
     assert sum(found["theory"]["gamma"]) == pytest.approx(column(fixed, "theory/gamma")[3, -1])
+
+
+def test_analyse_says_what_was_fitted_anew(learned, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    assert call(monkeypatch, "analyse", str(learned.folder), "--seed", "1", "--refit", "--theory") == 0
+    printed = capsys.readouterr().out
+    assert "(seed 1, after 20 transitions, hyper-parameters fitted anew)" in printed
+    assert "Theory, for the hyper-parameters that the run itself had:\nInformation gain" in printed
+    explorer = restore_explorer(learned, 1)
+    np.testing.assert_allclose(refitted(explorer, 1).inputs.shift[:3], np.asarray(explorer.data.states[1]).mean(axis=0))
 
 
 def test_analyse_refuses_what_it_cannot_do(fixed, monkeypatch, capsys, tmp_path):
@@ -181,6 +195,7 @@ def test_analyse_refuses_what_it_cannot_do(fixed, monkeypatch, capsys, tmp_path)
         ([str(fixed.folder), "--seed", "11"], "has no seed 11; it has 0, 1, 2"),
         ([str(fixed.folder), "--out", "found.txt"], "end its name in .json"),
         ([str(fixed.folder), "--action", "0", "0"], "action must be 1 numbers in [-1, 1], got [0.0, 0.0]"),
+        ([str(fixed.folder), "--refit"], "only Gaussian processes with learned hyper-parameters can be fitted anew"),
         ([str(ensemble.folder), "--theory"], "exist for Gaussian processes that are not recalibrated, got EnsemblePosterior"),
     ]:
         assert call(monkeypatch, "analyse", *args) == 2, args

@@ -23,7 +23,8 @@ class AnalyseArguments:
     seed: int | None = None
     """The run to study, of those in lockstep; by default the first."""
     refit: bool = False
-    """Fit the hyper-parameters of a Gaussian process anew for the study, to all measurements at once and under a wide prior."""
+    """Study a Gaussian process with hyper-parameters fitted anew, to all measurements (1,000 at most) and under a wider prior:
+    often closer to the truth, and surer. The run stays as it is."""
     samples: int = 1000
     """Plausible systems (of a Gaussian process) that error bars are taken from; an ensemble has its members."""
     truth: bool = False
@@ -65,15 +66,19 @@ def analyse(args: list[str]) -> None:
 
 
 def _print(found: dict[str, Any], console: Console) -> None:
-    where = f"seed {found['seed']}, after {found['transitions']} transitions{', fitted anew' if found['refit'] else ''}"
+    anew = ", hyper-parameters fitted anew" if found["refit"] else ""
+    where = f"seed {found['seed']}, after {found['transitions']} transitions{anew}"
     pushed = ", ".join(f"{u:g}" for u in found["action"])
     if found["equilibria"]:
         console.print(_table(f"Equilibria of the learned mean at action {pushed} ({where})", found, found["equilibria"]))
-        console.print("± is one epistemic std; a control value many stds above 0 means that actions reach every direction")
+        console.print(
+            "± is one epistemic std; undecided: fewer than 95 % of the plausible systems agree, or the largest modulus is "
+            "exactly 1; a control value many stds above 0 means that actions reach every direction"
+        )
     else:
         console.print(f"No equilibrium of the learned mean at action {pushed} where the model knows it ({where})")
     if "truth" in found:
-        console.print(_table(f"The true system at action {pushed}", found, found["truth"]))
+        console.print(_table(f"Equilibria of the true system at action {pushed}", found, found["truth"], exact=True))
     if "sensitivity" in found:
         grown = found["sensitivity"]
         factors = ", ".join(f"{factor:.3g}" for factor in grown["growth"])
@@ -83,19 +88,25 @@ def _print(found: dict[str, Any], console: Console) -> None:
             soft_wrap=True,
         )
     if "theory" in found:
+        if found["refit"]:
+            console.print("Theory, for the hyper-parameters that the run itself had:")
         _print_theory(found["theory"], console)
 
 
-def _table(title: str, found: dict[str, Any], equilibria: list[dict[str, Any]]) -> Table:
-    table = Table(*found["coordinates"], "eigenvalues of A", "largest modulus (95 %)", "verdict", "control", title=title)
+def _table(title: str, found: dict[str, Any], equilibria: list[dict[str, Any]], exact: bool = False) -> Table:
+    """One row each; without error bars if what is told is `exact`."""
+    radius_title = "largest modulus" if exact else "largest modulus (95 %)"
+    table = Table(*found["coordinates"], "eigenvalues of A", radius_title, "verdict", "control", title=title)
+    give_or_take = lambda std: "" if exact else f" ± {std:.1g}"
     for rest in equilibria:
-        place = [f"{q:.4f} ± {std:.1g}" for q, std in zip(rest["point"], rest["point_std"], strict=True)]
+        # z: no minus before what rounds to zero
+        place = [f"{q:z.4f}{give_or_take(std)}" for q, std in zip(rest["point"], rest["point_std"], strict=True)]
         values = zip(rest["eigenvalues"], rest["eigenvalue_std"], strict=True)
-        eigenvalues = "\n".join(f"{re:.4f}{f' {im:+.4f}i' if im else ''} ± {std:.1g}" for (re, im), std in values)
+        eigenvalues = "\n".join(f"{re:.4f}{f' {im:+.4f}i' if im else ''}{give_or_take(std)}" for (re, im), std in values)
         low, high = rest["spectral_radius_95"]
-        radius = f"{rest['spectral_radius']:.4f} ({low:.4f}, {high:.4f})"
+        radius = f"{rest['spectral_radius']:.4f}" + ("" if exact else f" ({low:.4f}, {high:.4f})")
         control = rest["controllability"]
-        reach = f"{control['smallest']:.3g} ± {control['std']:.1g}, rank {control['rank']}"
+        reach = f"{control['smallest']:.3g}{give_or_take(control['std'])}, rank {control['rank']}"
         table.add_row(*place, eigenvalues, radius, rest["stability"], reach)
     return table
 

@@ -48,15 +48,25 @@ def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
     return lockstep(fit)(params, data, keys)
 
 
+def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> tuple[Posterior, Posterior]:
+    """What is believed after all measurements, and after those that are not held out."""
+    if holdout == 0:
+        posterior = model.condition(params, data)
+        return posterior, posterior
+    seen = lambda hidden: lambda: model.condition(params, data.without(hidden))
+    # strictly one after the other: side by side, their batched decompositions can wait for each other forever on few cores
+    both = jax.lax.map(lambda every: jax.lax.cond(every, seen(0.0), seen(holdout)), jnp.array([True, False]))
+    return jax.tree.map(lambda leaf: leaf[0], both), jax.tree.map(lambda leaf: leaf[1], both)
+
+
 @eqx.filter_jit
 def _condition(
     model: Model, params: Any, data: Data, calibrated: bool, holdout: float, confidence: Confidence
 ) -> tuple[Posterior, Calibration | None]:
     def one_run(params: Any, data: Data) -> tuple[Posterior, Calibration | None]:
-        posterior = plain = unseen = model.condition(params, data)
-        calibration = None
+        plain, unseen = _with_and_without(model, params, data, holdout)
+        posterior, calibration = plain, None
         if holdout > 0:
-            unseen = model.condition(params, data.without(holdout))
             calibration = calibrate(unseen, data, data.held_out(holdout))
             if calibrated:
                 posterior, unseen = (Calibrated(each, calibration.factors) for each in (plain, unseen))

@@ -96,8 +96,8 @@ class GaussianProcess(Model):
         positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
         if self.rank < 0:
             raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
-        if not self.gradient_limit >= 0:
-            raise SondeError(f"model: gradient_limit must be 0 (none) or above, got {self.gradient_limit}")
+        if not 0 <= self.gradient_limit < float("inf"):
+            raise SondeError(f"model: gradient_limit must be 0 (none) or above and finite, got {self.gradient_limit}")
         if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
             raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
 

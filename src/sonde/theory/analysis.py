@@ -180,7 +180,8 @@ class LearnedSystem:
             if inside.all() and all(self._gap(q, other.point) >= SAME for other in found):
                 found.append(self._equilibrium(q, u, samples))
         known = [rest for rest in found if (rest.point_std <= KNOWN * self.spread).all()]
-        return sorted(known, key=lambda rest: rest.point.tolist())
+        # by states: hanging may be told as pi or as -pi, and rows that are to be compared should not change places
+        return sorted(known, key=lambda rest: rest.state.tolist())
 
     def _gap(self, a: np.ndarray, b: np.ndarray) -> float:
         """The distance of two points in units of the visited spread."""
