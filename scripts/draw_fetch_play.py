@@ -3,7 +3,7 @@
     python scripts/draw_fetch_play.py [--seeds 3] [--first-seed 0] [--out docs/fetch-play.png]
 
 The model is judged on rollouts that no method has seen: of random actions, and others in which a script pushes blocks about.
-Values are kept in a .csv beside the picture; a method whose seeds are there is not run again. Some minutes per seed and method.
+Values are kept in a .csv beside the picture; seeds that are there are not run again. Some minutes per seed and method.
 """
 
 import argparse
@@ -79,8 +79,9 @@ def collect(path: Path, seeds: range) -> dict[str, np.ndarray]:
         path.write_text(",".join(COLUMNS) + "\n")
     read = lambda: [row for row in csv.DictReader(path.open()) if int(row["seed"]) in seeds]
     for method in METHODS:
-        if method not in {row["method"] for row in read()}:
-            rows = list(play_all(method, seeds.start, len(seeds)))
+        missing = sorted(set(seeds) - {int(row["seed"]) for row in read() if row["method"] == method})
+        if missing:
+            rows = list(play_all(method, missing[0], len(missing)))
             with path.open("a") as file:
                 csv.writer(file, lineterminator="\n").writerows(rows)
     of_run = lambda method, seed: [row for row in read() if row["method"] == method and int(row["seed"]) == seed]
@@ -89,21 +90,21 @@ def collect(path: Path, seeds: range) -> dict[str, np.ndarray]:
 
 
 def draw(values: dict[str, np.ndarray], out: Path) -> None:
-    """How often blocks move, and what is uncertain; means over seeds with their standard errors."""
+    """How often blocks move, and what the model makes of blocks that are pushed; means over seeds, with standard errors."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3.6), layout="constrained")
-        panels = figure.subplots(1, 2)
+        figure = Figure(figsize=(9, 3.9), layout="constrained")
+        often, known = figure.subplots(1, 2)
         for method, found in values.items():
             colour, marker = LOOKS[method]
             rounds, mean = np.arange(1, found.shape[1] + 1), found.mean(axis=0)
             error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
-            for ax, column in zip(panels, (0, 1), strict=True):
-                ax.plot(rounds, mean[:, column], color=colour, marker=marker, label=method)
+            for ax, column, style in ((often, 0, "-"), (known, 3, "-"), (known, 4, ":")):
+                ax.plot(rounds, mean[:, column], style, color=colour, marker=marker, label=method)
                 low, high = mean[:, column] - error[:, column], mean[:, column] + error[:, column]
                 ax.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
-        panels[0].set(title="share of steps in which a block moves", xlabel="round", ylim=(0, None))
-        panels[1].set(title="uncertainty at states of random play", xlabel="round", yscale="log")
-        panels[0].legend()
+        often.set(title="share of steps in which a block moves", xlabel="round", ylim=(0, None))
+        known.set(title="pushed blocks: uncertainty (lines), error (dots)", xlabel="round", yscale="log")
+        figure.legend(*often.get_legend_handles_labels(), loc="outside lower center", ncols=len(values))
         save_figure(figure, out, colours=64)
 
 
