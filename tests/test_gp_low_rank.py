@@ -46,6 +46,27 @@ def test_a_product_in_parts_is_the_whole_product(x64):
     assert posterior.settled() is posterior  # a CPU takes it in parts
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "matern52", "linear"])
+def test_slopes_are_those_of_the_mean(x64, kernel):
+    """Forwards through one step and backwards through two, against differences of scikit-learn's means."""
+    z, changes, queries = problem(np.random.default_rng(8), 80)
+    exact = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=0)
+    posterior = condition(exact, parameters(), data_of(z, changes)).with_slopes()
+    step = lambda at: jnp.concatenate([posterior.believe(at[:2], at[2:]).mean, at[2:]])
+
+    def wanted_step(at):
+        return np.concatenate([at[:, :2] + reference_posterior(kernel, z, changes, at)[0], at[:, 2:]], axis=1)
+
+    def differences(function):
+        pushes = 1e-5 * np.eye(3)
+        return np.stack([function(queries + push) - function(queries - push) for push in pushes], axis=-1) / 2e-5
+
+    np.testing.assert_allclose(jax.vmap(jax.jacfwd(step))(queries), differences(wanted_step), rtol=1e-5, atol=1e-5)
+    found = jax.vmap(jax.jacrev(lambda at: step(step(at))))(queries)
+    wanted = differences(lambda at: wanted_step(wanted_step(at)))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.fixture(scope="module")
 def pendulum():
     """Stds and means in units of the signal std: by where ("visited", "elsewhere") and tolerance ("exact": by numpy)."""

@@ -140,9 +140,9 @@ def test_the_values_of_a_policy_on_the_model(x64, planned):
     problem = problem_of(Drifting(jnp.array([0.1, 0.1])), lambda x, u, x_next: x_next[0], Pessimistic(beta=2.0))
     policy = PlanningPolicy(problem, ICEM(horizon=3, samples=4, elites=2, iterations=1)) if planned else Resting()
     keys, starts = jax.random.split(jax.random.key(0), (2, 3)), jnp.arange(6.0).reshape(2, 3, 1)
-    nominal, guaranteed = imagined_returns(policy, problem, starts, 5, keys)
-    np.testing.assert_allclose(nominal, [5.0, 20.0])  # five steps of (0 + 1 + 2) / 3 and of (3 + 4 + 5) / 3
-    np.testing.assert_allclose(guaranteed, nominal - 0.2 * (1 + 2 + 3 + 4 + 5))
+    found = imagined_returns(policy, problem, starts, 5, keys)
+    np.testing.assert_allclose(found.nominal, [5.0, 20.0])  # five steps of (0 + 1 + 2) / 3 and of (3 + 4 + 5) / 3
+    np.testing.assert_allclose(found.guaranteed, found.nominal - 0.2 * (1 + 2 + 3 + 4 + 5))
 
 
 class Constant(Policy):
@@ -157,16 +157,44 @@ class Constant(Policy):
         return self.action[None], None, jnp.asarray(jnp.nan, x.dtype)
 
 
+class Doubted(Posterior):
+    """x' = u, where the doubt about u = 1, 2, 3 ... is given in turn."""
+
+    doubts: Float[Array, "*runs actions"]
+
+    def believe(self, x, u):
+        return Belief(u, self.doubts[u.astype(int) - 1], jnp.zeros_like(x))
+
+
+# what they leave of u in three steps is 3 (u - doubt): the runs' best is the first, the third and, of equals, the second policy
+DOUBTS = np.array([[0.1, 1.5, 2.9], [2.0, 4.0, 0.5], [5.0, 1.0, 2.0], [np.nan, 4.0, np.nan]])
+BEST, LEFT = [1, 3, 2, 2], [3 * 0.9, 3 * 2.5, 3 * 1.0, 3 * -2.0]
+
+
 def test_each_run_takes_the_policy_that_guarantees_most(x64):
-    policies = [Constant(jnp.array([1.0, 2.0, 3.0])), Constant(jnp.array([4.0, 5.0, 6.0]))]
-    values = [
-        ImaginedReturns(np.array([10.0, 20.0, 30.0]), np.array([1.0, 2.0, 3.0])),
-        ImaginedReturns(np.array([40.0, 50.0, 60.0]), np.array([np.nan, 9.0, 3.0])),
-    ]
-    policy, value = most_robust(policies, values)
-    np.testing.assert_array_equal(policy.action, [1, 5, 3])
-    np.testing.assert_array_equal(value.nominal, [10, 50, 30])
-    np.testing.assert_array_equal(value.guaranteed, [1, 9, 3])
+    problem = problem_of(Doubted(jnp.asarray(DOUBTS)), lambda x, u, x_next: x_next[0], Pessimistic(beta=1.0))
+    keys, starts = jax.random.split(jax.random.key(0), (4, 1)), jnp.zeros((4, 1, 1))
+    policies = [Constant(jnp.full(4, float(u))) for u in (1, 2, 3)]
+    policy, value = most_robust(policies, problem, starts, 3, keys)
+    act = lambda policy: policy.act(policy.start(), jnp.zeros(1), jax.random.key(0))[0][0]
+    np.testing.assert_array_equal(jax.vmap(act)(policy), BEST)
+    np.testing.assert_allclose(value.nominal, 3 * np.array(BEST))
+    np.testing.assert_allclose(value.guaranteed, LEFT)
+    for i, best in enumerate(BEST):  # a single run is the policy itself
+        one = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], (policies, problem, starts))
+        policy, value = most_robust(*one, 3, keys[i : i + 1])
+        np.testing.assert_array_equal(policy.action, [best])
+        np.testing.assert_allclose([value.nominal, value.guaranteed], [[3 * best], [LEFT[i]]])
+
+
+def test_what_is_known_is_not_found_again(x64):
+    problem = problem_of(Doubted(jnp.asarray(DOUBTS[:2])), lambda x, u, x_next: x_next[0], Pessimistic(beta=1.0))
+    keys, starts = jax.random.split(jax.random.key(0), (2, 1)), jnp.zeros((2, 1, 1))
+    policies = [Constant(jnp.full(2, float(u))) for u in (1, 3)]
+    told = ImaginedReturns(np.array([[[7.0], [800.0]], *[[[-100.0], [100.0]]] * 3]))
+    _, value = most_robust(policies, problem, starts, 3, keys, None, told)
+    np.testing.assert_allclose(value.nominal, [9.0, 800.0])
+    np.testing.assert_allclose(value.guaranteed, [3 * (3 - 2.9), 100.0])
 
 
 def test_planning_for_a_share_of_the_region(x64):

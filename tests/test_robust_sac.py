@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import evaluate
+from sonde import ICEM, evaluate
 from sonde.data import Data
 from sonde.imagination import Pessimistic
 from sonde.models.base import Belief, Posterior
@@ -15,7 +15,7 @@ from sonde.models.network import Network
 from sonde.models.normaliser import Normaliser
 from sonde.objectives import TaskReward
 from sonde.randomness import episode_keys
-from sonde.robust import imagined_returns
+from sonde.robust import OneOf, imagined_returns
 from sonde.solvers.actor import ActorPolicy, squashed
 from sonde.solvers.base import ControlProblem
 from sonde.solvers.sac import SAC
@@ -182,17 +182,20 @@ class Doubtful(Posterior):
         return Belief(u, self.doubt * u**2, 0 * u)
 
 
-def test_a_robust_policy_is_worth_more_at_worst_than_one_that_trusts_the_mean():
+@pytest.mark.parametrize("solver", [SMALL, ICEM(horizon=2, samples=64, elites=8, iterations=4)], ids=["sac", "icem"])
+def test_a_robust_policy_is_worth_more_at_worst_than_one_that_trusts_the_mean(solver):
     """At worst a force u brings u - u^2, and none brings more than 1 / 4; the mean promises u."""
     with jax.enable_x64(True):
         data = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), visited(jnp.linspace(-1, 1, 40)[:, None]))
         posterior, keys = Doubtful(jnp.asarray([1.0, 0.0])), episode_keys([0, 1], 0)
-    found = evaluate(Throw(), posterior, "far", SMALL, 5, keys, data, opponent=Pessimistic(beta=1.0), robust=True)
+    found = evaluate(Throw(), posterior, "far", solver, 5, keys, data, opponent=Pessimistic(beta=1.0), robust=True)
     assert found.imagined is not None
-    nominal, guaranteed = found.imagined
+    nominal, guaranteed = found.imagined.nominal, found.imagined.guaranteed
     assert 5 * 0.23 < guaranteed[0] <= 5 * 0.25 + 1e-6
     assert nominal[0] == pytest.approx(5 * 0.5, abs=0.5)
     assert guaranteed[1] == nominal[1] > 5 * 0.8, "an opponent can do nothing where there is no doubt"
     forces = found.trajectory.actions[1, :, 0]
     assert np.sum(forces - forces**2) < guaranteed[0] / 2, "yet if there was reason to doubt"
     np.testing.assert_allclose(found.returns, nominal, err_msg="the mean is the truth here")
+    if isinstance(solver, ICEM):  # the plain plan where there is no doubt, another where there is
+        assert isinstance(found.policy, OneOf) and list(np.asarray(found.policy.number) > 0) == [True, False]

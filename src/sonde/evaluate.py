@@ -17,7 +17,7 @@ from sonde.objectives import GoalTask, Task, TaskReward
 from sonde.policies import Controller, Policy, RandomPolicy
 from sonde.precision import double_precision
 from sonde.randomness import for_purpose, rollout_keys
-from sonde.robust import CAUTIONS, ImaginedReturns, imagined_returns, most_robust, with_share
+from sonde.robust import CAUTIONS, ImaginedReturns, most_robust, with_share
 from sonde.rollout import SIDE_BY_SIDE, OnStep, initial_states, repeated_rollouts
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import solve
@@ -95,6 +95,8 @@ def task_policy(
         return RandomPolicy(world.action_dim)
     check_aim(task, solver, "the task")
     imagination = MemberTrajectories() if members and not isinstance(posterior, TrueDynamics) else Mean()
+    if robust is not None and isinstance(solver, Planner):  # its opponent follows slopes
+        posterior = posterior.with_slopes()
     problem = _problem(world, posterior, task, robust or imagination, members)
     policy = solve(solver, problem, data, for_purpose(keys, "solve"))
     return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
@@ -103,8 +105,6 @@ def task_policy(
 def _problem(
     world: World, posterior: Posterior, task: Task | GoalTask, imagination: Imagination, members: int
 ) -> ControlProblem:
-    if isinstance(imagination, Pessimistic):  # opponents follow slopes
-        posterior = posterior.with_slopes()
     return ControlProblem(posterior, imagination, TaskReward(task.reward), world.state_dim, world.action_dim, 1, members)
 
 
@@ -123,6 +123,7 @@ def evaluate(
     members: int = 0,
     opponent: Pessimistic | None = None,
     robust: bool = False,
+    plain: Evaluation | None = None,
 ) -> Evaluation:
     """Return and success of `task` when it is planned on the posterior's mean; without a posterior, of random actions.
 
@@ -131,7 +132,8 @@ def evaluate(
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
     `side_by_side` copies of the world run at the same time. With an `opponent`, the policy is also run on the model, unopposed
-    and against it; `robust` plans against it in the first place, more or less cautiously, whichever guarantees most.
+    and against it; `robust` plans against it in the first place, more or less cautiously, whichever guarantees most. If it is
+    known what the same call without `robust` brings, `plain` saves doing it again.
     """
     if robust and opponent is None:
         raise SondeError("evaluate: a robust plan needs an opponent, such as Pessimistic(beta=2)")
@@ -154,13 +156,17 @@ def evaluate(
     else:
         # before the true system is touched: which plan is robust is not for it to say
         starts, aims = initial_states(world, each), None if goals is None else jnp.asarray(goals)
-        problem = _problem(world, posterior, asked, opponent, members)
-        policies = [solved_on(posterior, None)]
-        if robust:
-            beta = jnp.full((len(keys), world.state_dim), opponent.beta)
-            policies = [solved_on(with_share(posterior, beta, share), opponent) for share in CAUTIONS]
-        values = [imagined_returns(policy, problem, starts, horizon, each, aims) for policy in policies]
-        policy, imagined = most_robust(policies, values)
+        problem = _problem(world, posterior.with_slopes(), asked, opponent, members)
+        policies, known, shares = [], None, CAUTIONS if robust else ()
+        if robust and not isinstance(solver, Planner):
+            shares = shares[-1:]
+        elif plain is None:
+            policies = [solved_on(posterior, None)]
+        else:
+            policies, known = [plain.policy], plain.promised
+        beta = jnp.full((len(keys), world.state_dim), opponent.beta)
+        policies += [solved_on(with_share(posterior, beta, share), opponent) for share in shares]
+        policy, imagined = most_robust(policies, problem, starts, horizon, each, aims, known)
     controller = Controller(policy, keys, world.state_dim)
     played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)
     # each rollout with its goals [S, dg], if there are any

@@ -96,15 +96,14 @@ def robust_report(
     label, opponent = task_label(task), Pessimistic(beta=beta)
     played: dict[str, Evaluation] = {}
     for plan, seen_by in (("plain", None), ("robust", film)):
+        arguments = (config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust")
         with console.status(f"planning {label}, the {plan} plan, on the true system and on the model ..."):
-            played[plan] = evaluate_as_configured(
-                config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust"
-            )
+            played[plan] = evaluate_as_configured(*arguments, played.get("plain"))
     title = f"{label} after {explorer.transitions} transitions, {config.settings_for(task).horizon} steps, returns"
     table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
     for i, seed in enumerate(explorer.seeds):
         for plan, evaluation in played.items():
-            values = (*evaluation.promised, evaluation.returns)
+            values = (evaluation.promised.nominal, evaluation.promised.guaranteed, evaluation.returns)
             table.add_row(str(seed), plan, *(f"{value[i]:.1f}" for value in values), end_section=plan == "robust")
     for column in (table.columns[0], *table.columns[2:]):
         column.justify = "right"

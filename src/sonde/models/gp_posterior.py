@@ -13,11 +13,13 @@ smooth the function is, hardly on how many data there are, and so does the price
 """
 
 import functools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from sonde.models.base import Belief, Posterior
@@ -89,6 +91,24 @@ def low_rank(
     return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
 
 
+def _plain_mean(query: tuple[Array, ...], kernel_name: str) -> Float[Array, ""]:
+    """The mean of one output, of unit scale; `query` is z, length-scales, centres and weights."""
+    z, lengthscales, points, weights = query
+    return KERNELS[kernel_name].cross((z / lengthscales)[None], points)[0] @ weights
+
+
+_mean = eqx.filter_custom_jvp(_plain_mean)
+"""The same; its slope is found on the way, and is all that has to be kept to come back along a plan."""
+
+
+@_mean.def_jvp
+def _mean_and_move(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+    (query, kernel_name), (moves, _) = primals, tangents
+    mean, slopes = jax.value_and_grad(_plain_mean)(query, kernel_name)
+    moved = [jnp.vdot(slope, move) for slope, move in zip(slopes, moves, strict=True) if move is not None]
+    return mean, sum(moved, jnp.zeros_like(mean))
+
+
 class GPPosterior(Posterior):
     """One Gaussian process per output of x' - x. Leading axis of the arrays: the output; before it, the run, if several."""
 
@@ -125,9 +145,23 @@ class GPPosterior(Posterior):
 
     def _query_cut(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The same with a fixed number of centres for each output."""
-        found = [self._from_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
-        mean, variance = (jnp.stack(values) for values in zip(*found, strict=True))
-        return mean, variance
+
+        def one(size: int, z: Array, output: int | Array) -> tuple[Array, Array]:
+            return self._from_first(size, MOST_GROUPS - 1, z, output)
+
+        def each(z: Array) -> tuple[Array, ...]:
+            found = [one(size, z, output) for output, size in enumerate(self.sizes)]
+            return tuple(jnp.stack(values) for values in zip(*found, strict=True))
+
+        def in_turn(z: Array) -> tuple[Array, ...]:
+            """The same, where those of one size share what is compiled."""
+            sizes = np.asarray(self.sizes)
+            alike = {int(size): np.flatnonzero(sizes == size) for size in np.unique(sizes)}
+            found = [jax.lax.map(functools.partial(one, size, z), jnp.asarray(outputs)) for size, outputs in alike.items()]
+            order = np.argsort(np.concatenate(list(alike.values())))
+            return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
+
+        return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
 
     def settled(self) -> "GPPosterior":
         """On an accelerator, `cut`: it multiplies faster than it branches."""
@@ -137,16 +171,16 @@ class GPPosterior(Posterior):
 
     def with_slopes(self) -> "GPPosterior":
         """Cut: a gradient would keep what every branch needs."""
-        return self.cut()
+        return self.cut(range(FEWEST_COLUMNS, self.centres.points.shape[-2], FEWEST_COLUMNS // 2))
 
-    def cut(self) -> "GPPosterior":
-        """The same, with a fixed number of centres for each output: the fewest of `CUTS` that hold all in use in any run.
+    def cut(self, cuts: Sequence[int] = CUTS) -> "GPPosterior":
+        """The same, with a fixed number of centres for each output: the fewest of `cuts` that hold all in use in any run.
 
         Programs are compiled again when one of these numbers grows, which happens a few times in a run.
         """
         most = self.centres.points.shape[-2]
         used = jnp.max(self.centres.used.reshape(-1, self.centres.used.shape[-1]), axis=0)
-        sizes = tuple(min((size for size in CUTS if int(number) <= size < most), default=most) for number in used)
+        sizes = tuple(min((size for size in cuts if int(number) <= size < most), default=most) for number in used)
         largest = max(sizes)
         large = lambda posterior: (posterior.centres.points, posterior.centres.weights, posterior.centres.factor)
         points, weights, factor = large(self)
@@ -186,4 +220,5 @@ class GPPosterior(Posterior):
             columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
             explained = row[:stop] @ columns
             variance -= explained @ explained
-        return row @ centres.weights[output, :size], jnp.maximum(variance, SMALLEST_VARIANCE)
+        query = (z, self.lengthscales[output], centres.points[output, :size], centres.weights[output, :size])
+        return _mean(query, self.kernel_name), jnp.maximum(variance, SMALLEST_VARIANCE)

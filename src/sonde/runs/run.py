@@ -199,6 +199,7 @@ def evaluate_as_configured(
     on_step: OnStep | None = None,
     opponent: Pessimistic | None = None,
     robust: bool = False,
+    plain: Evaluation | None = None,
 ) -> Evaluation:
     """Solve a task as the config says; see `evaluate`."""
     settings = config.settings_for(task)
@@ -216,6 +217,7 @@ def evaluate_as_configured(
         config.evaluation_members,
         opponent,
         robust,
+        plain,
     )
 
 

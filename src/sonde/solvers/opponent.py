@@ -24,23 +24,30 @@ def worst_answer(
     `pushed`, where given, serves to look at `nothing`: it must agree with `opposed` there, and its slope in sign.
     """
 
-    def worth(rewards: Rewards, eta: Array) -> tuple[Array, Array]:
+    def look(rewards: Rewards, eta: Array) -> tuple[Array, Array, Array]:
+        """The return, the answer and the rewards."""
         left = rewards(eta)
-        return jnp.mean(jnp.sum(left, axis=-1)), left
+        return jnp.mean(jnp.sum(left, axis=-1)), eta, left
 
-    def look(rewards: Rewards, eta: Array) -> tuple[tuple[Array, ...], Array]:
-        """The return, the answer and the rewards; and the corner that is lowest as seen from here."""
-        (value, left), slope = jax.value_and_grad(worth, argnums=1, has_aux=True)(rewards, eta)
-        return (value, eta, left), jnp.where(slope > 0, -1.0, 1.0).astype(eta.dtype)
+    def look_around(rewards: Rewards, eta: Array) -> tuple[tuple[Array, ...], Array]:
+        """The same; and the corner that is lowest as seen from here."""
+
+        def worth(eta: Array) -> tuple[Array, tuple[Array, ...]]:
+            found = look(rewards, eta)
+            return found[0], found
+
+        slope, found = jax.grad(worth, has_aux=True)(eta)
+        return found, jnp.where(slope > 0, -1.0, 1.0).astype(eta.dtype)
 
     def step(corners: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        tried, corners = jax.vmap(lambda eta: look(opposed, eta))(corners)
+        tried, corners = jax.vmap(lambda eta: look_around(opposed, eta))(corners)
         return corners, tried
 
-    unopposed, corner = look(opposed if pushed is None else pushed, nothing)
-    _, tried = jax.lax.scan(step, jnp.stack([corner, -corner]), length=steps)
-    flat = lambda first, others: jnp.concatenate([first[None], others.reshape(-1, *first.shape)])
-    values, answers, left = jax.tree.map(flat, unopposed, tried)
+    unopposed, corner = look_around(opposed if pushed is None else pushed, nothing)
+    last, tried = jax.lax.scan(step, jnp.stack([corner, -corner]), length=steps - 1)
+    tried_last = jax.vmap(lambda eta: look(opposed, eta))(last)
+    flat = lambda first, others, last: jnp.concatenate([first[None], others.reshape(-1, *first.shape), last])
+    values, answers, left = jax.tree.map(flat, unopposed, tried, tried_last)
     # not a number is worse than any: a plan that may lead there is the planner's to refuse
     worst = jnp.argmin(jnp.where(jnp.isnan(values), -jnp.inf, values))
     return answers[worst], left[worst]
