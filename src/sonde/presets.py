@@ -267,8 +267,8 @@ PRESETS = {
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),
     "fetch-construction": FETCH,
-    # two blocks, shorter plans, and smaller networks that learn faster, since there are few data; rollouts end soon after the arm
-    # has met a block, before it goes on to the limits of its reach
+    # two blocks, shorter plans, and smaller networks that learn faster, since there are few data; rollouts end soon after the
+    # arm has met a block, before it goes on to the limits of its reach
     "fetch-construction-lite": replace(
         FETCH,
         world=FetchConstruction(blocks=2, angles="continuous"),
