@@ -108,7 +108,7 @@ def test_the_presets_numbers():
     assert (paper.method, paper.rollouts, paper.horizon, paper.holdout) == ("opax-heuristic", 20, 100, 0.0)
     assert paper.world == FetchConstruction(blocks=4) and paper.world.state_dim == 58
     assert (paper.model, paper.solver, paper.task_settings) == (FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS)
-    assert paper.evaluation_members == 5 and lite.world == FetchConstruction(blocks=2)
+    assert paper.evaluation_members == 5 and lite.world == FetchConstruction(blocks=2, angles="continuous")
     for config in (paper, lite):
         assert from_json(to_json(config), "here") == config
 

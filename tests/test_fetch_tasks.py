@@ -19,7 +19,8 @@ def state(positions, rolls=None, grip=GRIP_HOME):
     blocks = np.zeros((len(positions), 12))
     blocks[:, :3] = positions
     blocks[:, 3] = 0.0 if rolls is None else rolls
-    blocks[:, 4:] = 9.0  # which no task reads
+    blocks[:, 4] = 1.5  # how far it is turned about y does not count
+    blocks[:, 5:] = 9.0  # which no task reads
     return np.concatenate([grip, np.full(7, 9.0), blocks.ravel()])
 
 
@@ -78,6 +79,17 @@ def test_flip_by_hand(x64):
     assert task.success(np.array([flipped, x]), nothing) == pytest.approx(1 / 3)
     assert task.success(np.array([x, flipped]), nothing) == 1.0
     assert task.sample_goal(np.random.default_rng(0)).shape == (0,)
+
+
+@pytest.mark.parametrize(("angles", "turned"), [((pi / 2, 0.3), True), ((-pi / 2, 0.3), False)])
+def test_a_block_is_flipped_whichever_angles_say_so(angles, turned, x64):
+    """Full turns mean nothing, nor half turns of two angles if the other one is mirrored."""
+    first, second = angles
+    for e0, e1 in [(first, second), (first + 2 * pi, second), (first - 4 * pi, second - 2 * pi), (first - pi, pi - second)]:
+        x = state([[1.3, 0.7, REST_HEIGHT]], [e0])
+        x[14] = e1
+        assert Flip(1).success(x[None], np.empty(0)) == float(turned)
+        assert reward(Flip(1), x, np.empty(0)) == pytest.approx(0.0 if turned else -1.0, abs=1e-12)
 
 
 def test_goals_of_pick_and_place():

@@ -13,11 +13,11 @@ if importlib.util.find_spec("gymnasium_robotics") is None:
     pytest.skip("the Fetch arm's files come with gymnasium-robotics", allow_module_level=True)
 
 from sonde import FetchConstruction, SondeError
-from sonde.worlds.fetch import FetchSimulators, euler_angles, scatter_blocks
+from sonde.worlds.fetch import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
 from sonde.worlds.fetch_interaction import interaction
-from sonde.worlds.fetch_layout import GRIP_HOME, REST_HEIGHT, block_positions, finger_positions, grip_position
+from sonde.worlds.fetch_layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions, finger_positions, grip_position
 from sonde.worlds.fetch_scene import scene
-from sonde.worlds.fetch_script import arrange, carry
+from sonde.worlds.fetch_script import arrange, carry, tip
 from sonde.worlds.fetch_tasks import PickPlace
 
 WORLD = FetchConstruction()
@@ -62,6 +62,10 @@ def test_settings_that_mean_nothing_are_refused():
     ):
         with pytest.raises(SondeError, match=f"fetch-construction: {next(iter(wrong))} must be"):
             FetchConstruction(**wrong)
+    world = FetchConstruction()
+    object.__setattr__(world, "angles", "wrapped")  # past the type checks that only tests have
+    with pytest.raises(SondeError, match="world's angles 'wrapped'; expected one of: bounded, continuous"):
+        world.__post_init__()
 
 
 def test_the_scene_has_the_published_numbers():
@@ -105,6 +109,35 @@ def test_euler_angles_are_those_of_scipy():
         angles = euler_angles(turn)
         assert angles[0] == 0.0 and np.isclose(angles[1], pitch)
         np.testing.assert_allclose(Rotation.from_euler("XYZ", angles).as_matrix(), turn, atol=1e-12)
+
+
+def test_nearest_angles_mean_the_same_rotations_and_follow_any_others():
+    rng = np.random.default_rng(0)
+    before = rng.uniform(-9.0, 9.0, (500, 3))  # far beyond a turn, on both sides of a right angle
+    turns = Rotation.from_euler("XYZ", before + 0.01 * rng.standard_normal(before.shape))
+    angles = nearest_angles(euler_angles(turns.as_matrix()), before)
+    np.testing.assert_allclose(Rotation.from_euler("XYZ", angles).as_matrix(), turns.as_matrix(), atol=1e-9)
+    assert np.abs(angles - before).max() < 0.06
+
+
+def test_continuous_angles_go_on_where_bounded_ones_jump():
+    """A block that is tipped over, again and again; everything else is the same to the last bit."""
+    found = {}
+    for kind in ("bounded", "continuous"):
+        copies = FetchConstruction(blocks=1, angles=kind).open(1)
+        visited = [copies.reset([3])]
+        for _ in range(150):
+            visited.append(copies.step(tip(visited[-1][0], 0)[None]).next_states)
+        found[kind] = np.concatenate(visited)
+        saved = copies.save(0)
+        np.testing.assert_array_equal(copies.restore(0, saved), visited[-1][0])
+    one, other = (block_angles(found[kind])[:, 0] for kind in ("bounded", "continuous"))
+    turn = lambda angles: Rotation.from_euler("XYZ", angles).as_matrix()
+    np.testing.assert_allclose(turn(one), turn(other), atol=1e-9)
+    assert np.abs(np.diff(one, axis=0)).max() > 6.0 > 1.5 > np.abs(np.diff(other, axis=0)).max()
+    assert np.abs(other).max() > np.pi
+    others = np.delete(np.arange(22), [13, 14, 15])
+    np.testing.assert_array_equal(found["bounded"][:, others], found["continuous"][:, others])
 
 
 def test_observations_are_mujocos_own_quantities():

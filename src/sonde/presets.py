@@ -207,11 +207,11 @@ FETCH = RunConfig(
     model=FETCH_ENSEMBLE,
     solver=FETCH_SOLVER,
 )
-FETCH_LITE_SOLVER = replace(FETCH_SOLVER, samples=48, elites=6, horizon=15)
+FETCH_LITE_SOLVER = replace(FETCH_SOLVER, horizon=10)
 FETCH_LITE_TASK_SETTINGS = (
-    TaskSettings("pick-place", 50, replace(FETCH_LITE_SOLVER, aggregate="best")),
-    TaskSettings("throw", 50, replace(FETCH_LITE_SOLVER, exponent=2.0)),
-    TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, use_mean=False)),
+    TaskSettings("pick-place", 50, replace(FETCH_LITE_SOLVER, horizon=15, aggregate="best")),
+    TaskSettings("throw", 50, replace(FETCH_LITE_SOLVER, horizon=15, exponent=2.0)),
+    TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, horizon=15, use_mean=False)),
 )
 
 # a third of the gradient steps; larger ones, and targets that follow faster, make up for it
@@ -267,13 +267,13 @@ PRESETS = {
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
     ),
     "fetch-construction": FETCH,
-    # two blocks, fewer and shorter rollouts, less planning, and smaller networks that learn faster, since there are few data
+    # two blocks, shorter plans, and smaller networks that learn faster, since there are few data; rollouts end soon after the
+    # arm has met a block, before it goes on to the limits of its reach
     "fetch-construction-lite": replace(
         FETCH,
-        world=FetchConstruction(blocks=2),
+        world=FetchConstruction(blocks=2, angles="continuous"),
         episodes=10,
-        rollouts=10,
-        horizon=50,
+        horizon=25,
         evaluation_rollouts=4,
         evaluate_every=10,
         model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=100, learning_rate=1e-3),

@@ -6,12 +6,13 @@ over 0.05 m (of which about two thirds are made good in a step), and the fingers
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from sonde.errors import SondeError, positive
+from sonde.errors import SondeError, one_of, positive
+from sonde.fields import added_later
 from sonde.objectives import GoalTask
 from sonde.worlds.base import Plane, Transitions
 from sonde.worlds.fetch_interaction import interaction
@@ -59,6 +60,17 @@ def euler_angles(matrices: Float[np.ndarray, "*n 3 3"]) -> Float[np.ndarray, "*n
     return np.stack([first, np.arctan2(r[..., 0, 2], cosine), third], axis=-1)
 
 
+def nearest_angles(angles: Float[np.ndarray, "*n 3"], before: Float[np.ndarray, "*n 3"]) -> Float[np.ndarray, "*n 3"]:
+    """Of all angles that mean the same rotations, those nearest to what they were before.
+
+    Full turns mean nothing, nor do half turns of e0 and e2 if e1 is mirrored at pi/2.
+    """
+    twins = np.stack([angles, np.pi + angles * [1.0, -1.0, 1.0]])
+    twins += 2 * np.pi * np.round((before - twins) / (2 * np.pi))
+    nearer = np.argmin(np.linalg.norm(twins - before, axis=-1), axis=0)
+    return np.take_along_axis(twins, nearer[None, ..., None], axis=0)[0]
+
+
 def scatter_blocks(rng: np.random.Generator, blocks: int, spacing: float) -> np.ndarray:
     """Places [blocks, 2] around the grip's home: not below it, and `spacing` apart, which is less than a block's diagonal."""
     home = np.array(GRIP_HOME[:2])
@@ -82,6 +94,9 @@ class FetchConstruction(MujocoWorld):
     """Blocks on the table, 1 to 6."""
     spacing: float = 0.06
     """Least distance between blocks at the start, in m; where they are to be thrown, 0.08 or more."""
+    angles: Literal["bounded", "continuous"] = added_later("bounded")
+    """bounded: a block's angles lie within pi and jump at the end of that. continuous: they go on from what they were, past pi
+    if need be, since the start of the episode."""
 
     domain: ClassVar[str] = "fetch-construction"
     camera: ClassVar[str] = CAMERA
@@ -92,6 +107,7 @@ class FetchConstruction(MujocoWorld):
         if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= MOST_BLOCKS:
             raise SondeError(f"{self.domain}: blocks must be a whole number from 1 to {MOST_BLOCKS}, got {self.blocks!r}")
         positive(self.domain, spacing=self.spacing)
+        one_of("setting of the world's angles", self.angles, ("bounded", "continuous"))
         if self.spacing > WIDEST_SPACING:
             raise SondeError(f"{self.domain}: spacing must be at most {WIDEST_SPACING} to leave room, got {self.spacing}")
 
@@ -138,7 +154,7 @@ class FetchConstruction(MujocoWorld):
         engine().mj_setState(model, data, it.settled, engine().mjtState.mjSTATE_INTEGRATION)
         data.qpos[it.block_positions[:, :2]] = scatter_blocks(rng, self.blocks, self.spacing)
         data.qpos[it.block_positions[:, 2]] = REST_HEIGHT
-        return np.empty(0)
+        return np.zeros(3 * self.blocks if self.angles == "continuous" else 0)
 
     def advance(self, model: Any, data: Any, action: np.ndarray) -> None:
         """The target of the gripper is set anew from where it is, so that it never runs ahead of the arm."""
@@ -151,15 +167,18 @@ class FetchConstruction(MujocoWorld):
         engine().mj_forward(model, data)
 
     def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
-        """Robot, then block by block."""
-        del target
+        """Robot, then block by block; `target` has the angles from before, where they are continuous."""
         mujoco, it, velocity = engine(), scene(self.blocks), np.empty(6)
         mujoco.mj_objectVelocity(it.model, data, mujoco.mjtObj.mjOBJ_SITE, it.grip, velocity, 0)
         robot = [data.site_xpos[it.grip], data.qpos[it.finger_positions]]
         robot += [SECONDS_PER_STEP * velocity[3:], SECONDS_PER_STEP * data.qvel[it.finger_velocities]]
         turns, rates = data.xmat[it.bodies].reshape(-1, 3, 3), SECONDS_PER_STEP * data.qvel[it.block_velocities]
         spins = np.einsum("bij,bj->bi", turns, rates[:, 3:])  # MuJoCo has them in the block's own frame
-        blocks = np.concatenate([data.xpos[it.bodies], euler_angles(turns), rates[:, :3], spins], axis=1)
+        angles = euler_angles(turns)
+        if self.angles == "continuous":
+            angles = nearest_angles(angles, target.reshape(-1, 3))
+            target[:] = angles.ravel()
+        blocks = np.concatenate([data.xpos[it.bodies], angles, rates[:, :3], spins], axis=1)
         return np.concatenate([*robot, blocks.ravel()])
 
     def open(self, runs: int) -> "FetchSimulators":

@@ -49,6 +49,13 @@ def block_angles(x: Any) -> Any:
     return block_parts(x)[..., 3:6]
 
 
+def first_angles(x: Any, library: Any) -> Any:
+    """e0 of each block, within pi, whichever angles say where it is; `library` is that of the arrays."""
+    first, second, _ = library.moveaxis(block_angles(x), -1, 0)
+    towards = library.sign(library.cos(second))
+    return library.arctan2(towards * library.sin(first), towards * library.cos(first))
+
+
 def grip_position(x: Any) -> Any:
     """[..., 3] out of states [..., dx]."""
     return x[..., :3]

@@ -13,10 +13,10 @@ from sonde.worlds.fetch_layout import (
     REST_HEIGHT,
     SECONDS_PER_STEP,
     TABLE_TOP,
-    block_angles,
     block_parts,
     block_positions,
     finger_positions,
+    first_angles,
     grip_position,
 )
 
@@ -100,7 +100,7 @@ def tip(x: Float[np.ndarray, " dx"], block: int) -> Float[np.ndarray, "4"]:
 
 def turn(x: Float[np.ndarray, " dx"]) -> Float[np.ndarray, "4"]:
     """The action that comes next in tipping all blocks over, one after the other."""
-    lying = np.abs(block_angles(x)[:, 0] - np.pi / 2) < TURNED
+    lying = np.abs(first_angles(x, np) - np.pi / 2) < TURNED
     if lying.all():
         return _towards(GRIP_HOME - grip_position(x), CLOSE)
     offsets = grip_position(x) - block_positions(x)

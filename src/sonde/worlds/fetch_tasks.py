@@ -18,8 +18,8 @@ from sonde.worlds.fetch_layout import (
     HALF_SIZE,
     PLAYGROUND,
     REST_HEIGHT,
-    block_angles,
     block_positions,
+    first_angles,
     grip_position,
 )
 
@@ -118,7 +118,7 @@ class Flip:
     ) -> Float[Array, ""]:
         """Minus the number of blocks that are not turned, and a little for how far the grip is from its home."""
         del x, u, goal
-        missed = jnp.abs(block_angles(x_next)[:, 0] - ON_ITS_SIDE) > TILT
+        missed = jnp.abs(first_angles(x_next, jnp) - ON_ITS_SIDE) > TILT
         return -jnp.sum(missed) - 1e-3 * jnp.linalg.norm(grip_position(x_next) - jnp.asarray(GRIP_HOME, x_next.dtype))
 
     def sample_goal(self, rng: np.random.Generator) -> np.ndarray:
@@ -129,7 +129,7 @@ class Flip:
     def success(self, next_states: np.ndarray, goal: np.ndarray) -> float:
         """The share of blocks that are turned in the last of [T, dx]."""
         del goal
-        return float(np.mean(np.abs(block_angles(next_states[-1])[:, 0] - ON_ITS_SIDE) <= TILT))
+        return float(np.mean(np.abs(first_angles(next_states[-1], np) - ON_ITS_SIDE) <= TILT))
 
 
 FETCH_TASKS: dict[str, type[PickPlace] | type[Throw] | type[Flip]] = {"pick-place": PickPlace, "throw": Throw, "flip": Flip}
