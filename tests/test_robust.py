@@ -241,10 +241,12 @@ def test_the_command_line_compares_both_plans(explored, monkeypatch, capsys):
     printed = capsys.readouterr().out
     for part in ("true system", "robust plan: the true system brought at least", "1 epistemic stds"):
         assert part in printed
-    rows = [line.split() for line in printed.splitlines() if " plain " in line or (" robust " in line and "plan:" not in line)]
+    rows = [line.split() for line in printed.splitlines() if " plain  │" in line or " robust │" in line]
     numbers = [[float(word) for word in row if word.replace(".", "").lstrip("-").isdigit()] for row in rows]
     assert [len(row) for row in numbers] == [4] * 4  # two seeds, two plans: seed, nominal, guaranteed, true
     assert all(guaranteed < nominal for _, nominal, guaranteed, _ in numbers)
+    same = sum(numbers[row] == numbers[row + 1] for row in (0, 2))
+    assert (f"in {same} of 2 the robust plan is the plain one" in printed) == (same > 0)
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,10 @@ def robust_report(
             f"{plan} plan: the true system brought at least the guaranteed value in {kept} of {explorer.runs}; "
             f"lowest guaranteed {np.min(evaluation.promised.guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
         )
+    plain, robust = (evaluation.promised for evaluation in played.values())
+    same = int(np.sum((plain.guaranteed == robust.guaranteed) & (plain.nominal == robust.nominal)))
+    if same:
+        console.print(f"in {same} of {explorer.runs} the robust plan is the plain one: no cautious plan guarantees more")
     _save_film(film, task, played["robust"], console)
 
 
