@@ -63,10 +63,12 @@ def judged(explorer: Explorer, points: Transitions) -> np.ndarray:
 def play_all(method: str, first_seed: int, seeds: int) -> Iterator[tuple]:
     """All rounds of a method, as rows of the table."""
     config = replace(preset("fetch-construction-lite"), method=method, first_seed=first_seed, seeds=seeds)
-    explorer, sets = build_explorer(config), [held_out(config.world, play) for play in PLAYS]
+    world = config.world
+    assert isinstance(world, FetchConstruction)
+    explorer, sets = build_explorer(config), [held_out(world, play) for play in PLAYS]
     while explorer.episode < config.episodes:
         trajectory = experiment(config, explorer)[1]
-        moving = episode_metrics(config.world, trajectory)["interaction/moving"]
+        moving = episode_metrics(world, trajectory)["interaction/moving"]
         explorer.tell(trajectory)
         found = np.concatenate([moving[:, None], *(judged(explorer, points) for points in sets)], axis=1)
         for seed, values in zip(explorer.seeds, found, strict=True):

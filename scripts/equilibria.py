@@ -93,7 +93,7 @@ def main() -> None:
         print(folder)
         results = studied(folder, chosen.refit)
         for name in RESTS:
-            found = [rests[name] for rests in results if rests[name] is not None]
+            found = [one for rests in results if (one := rests[name]) is not None]
             good = [one for one in found if one.angle <= ANGLE and one.eigenvalue <= EIGENVALUE]
             bars = np.array([bar for one in found for bar in one.bars])
             seeds = {most: sum(max(one.bars) <= most for one in found) for most in (1, 2)}

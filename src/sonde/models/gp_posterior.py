@@ -92,9 +92,9 @@ def low_rank(
 
 
 def _plain_mean(query: tuple[Array, ...], kernel_name: str) -> Float[Array, ""]:
-    """The mean of one output, of unit scale; `query` is z, length-scales, centres and weights."""
-    z, lengthscales, points, weights = query
-    return KERNELS[kernel_name].cross((z / lengthscales)[None], points)[0] @ weights
+    """The mean of one output, of unit scale; `query` is a point in its length-scales, centres and weights."""
+    point, points, weights = query
+    return KERNELS[kernel_name].cross(point, points)[0] @ weights
 
 
 _mean = eqx.filter_custom_jvp(_plain_mean)
@@ -146,18 +146,18 @@ class GPPosterior(Posterior):
     def _query_cut(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The same with a fixed number of centres for each output."""
 
-        def one(size: int, z: Array, output: int | Array) -> tuple[Array, Array]:
-            return self._from_first(size, MOST_GROUPS - 1, z, output)
-
         def each(z: Array) -> tuple[Array, ...]:
-            found = [one(size, z, output) for output, size in enumerate(self.sizes)]
+            found = [self._from_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
             return tuple(jnp.stack(values) for values in zip(*found, strict=True))
 
         def in_turn(z: Array) -> tuple[Array, ...]:
-            """The same, where those of one size share what is compiled."""
-            sizes = np.asarray(self.sizes)
+            """The same, where those of one size share what is compiled. A CPU asks for this only on the way to slopes."""
+            sizes, one = np.asarray(self.sizes), functools.partial(self._from_first, slopes=True)
             alike = {int(size): np.flatnonzero(sizes == size) for size in np.unique(sizes)}
-            found = [jax.lax.map(functools.partial(one, size, z), jnp.asarray(outputs)) for size, outputs in alike.items()]
+            found = [
+                jax.lax.map(functools.partial(one, size, MOST_GROUPS - 1, z), jnp.asarray(outputs))
+                for size, outputs in alike.items()
+            ]
             order = np.argsort(np.concatenate(list(alike.values())))
             return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
 
@@ -208,11 +208,12 @@ class GPPosterior(Posterior):
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, z)
 
     def _from_first(
-        self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""]
+        self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""], slopes: bool = False
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Of one output, from the first `size` centres."""
+        """Of one output, from the first `size` centres. Where `slopes` will be wanted, they are cheaper found on the way."""
         kernel, centres, point = KERNELS[self.kernel_name], self.centres, (z / self.lengthscales[output])[None]
-        row, variance = kernel.cross(point, centres.points[output, :size])[0], kernel.diagonal(point)[0]
+        points, weights = centres.points[output, :size], centres.weights[output, :size]
+        row, variance = kernel.cross(point, points)[0], kernel.diagonal(point)[0]
         width = max(FEWEST_COLUMNS, -(-size // groups))
         for start in range(0, size, width):
             stop = min(start + width, size)
@@ -220,5 +221,6 @@ class GPPosterior(Posterior):
             columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
             explained = row[:stop] @ columns
             variance -= explained @ explained
-        query = (z, self.lengthscales[output], centres.points[output, :size], centres.weights[output, :size])
-        return _mean(query, self.kernel_name), jnp.maximum(variance, SMALLEST_VARIANCE)
+        # two rows are computed for the former: they are not seen to be the same
+        mean = _mean((point, points, weights), self.kernel_name) if slopes else row @ weights
+        return mean, jnp.maximum(variance, SMALLEST_VARIANCE)
