@@ -143,7 +143,7 @@ def _note(experiment: Experiment, grid: Grid, made_with: dict) -> str:
     )
     settings = "lite settings (less planning, smaller networks)" if experiment.lite else "the paper's settings"
     seconds = sum(facts["seconds"] for facts in made_with["batches"].values() if facts["of"] == grid.rounds[facts["setting"]])
-    computing = [f"{duration(seconds)} of computing"] if seconds else []
+    computing = [f"run times add up to {duration(seconds)}"] if seconds else []  # many of them side by side
     return "; ".join([f"scale {experiment.scale}: {grid.seeds} seeds", settings, *devices, *computing])
 
 
