@@ -388,4 +388,4 @@ def test_other_measures_are_printed_without_a_vote():
     assert claim.verdict == "holds"
     text = io.StringIO()
     print_claims([claim], Console(file=text, width=300))
-    assert "without a vote, max_epistemic_common: - opax over random x9" in text.getvalue()
+    assert "not used for the verdict, max_epistemic_common: - opax over random x9" in text.getvalue()

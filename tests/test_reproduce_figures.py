@@ -186,6 +186,11 @@ def test_each_panel_says_how_many_seeds_and_rounds_it_has():
     assert ax.get_xlim()[1] > 4
 
 
+def test_where_only_rounds_differ_their_range_is_enough():
+    rows = [row for m, n in (("opax", 4), ("random", 6)) for row in rows_of("reacher", m, np.ones((3, n)), "return/reach")]
+    assert axes_of("downstream", Results(rows))["reacher", "return/reach"].get_xlabel() == "episode (3 seeds, 4 to 6 rounds)"
+
+
 def test_rounds_without_evaluation_count_as_rounds():
     rows = [row | {"episode": 3 * row["episode"]} for row in rows_of("reacher", "opax", np.ones((2, 4)), "return/reach")]
     ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]

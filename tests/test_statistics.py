@@ -85,7 +85,7 @@ def test_interval_of_one_group_is_near_scipys(statistic):
 def test_strata_are_resampled_each_by_itself():
     """The spread between tasks is no uncertainty: constant groups, far apart, leave none, and add none to that of others."""
     values = normal(12)
-    assert stratified_interval([np.full(5, 100.0), np.full(7, -100.0)], np.mean) == pytest.approx((-200 / 12, -200 / 12))
+    assert stratified_interval([np.full(5, 100.0), np.full(7, -90.0)], np.mean) == pytest.approx((5, 5))  # whatever their sizes
     low, high = stratified_interval([values, np.full(12, 100.0)], np.mean)
     alone = np.array(stratified_interval([values], np.mean))
     assert [low, high] == pytest.approx(50 + alone / 2, abs=0.02)
@@ -205,6 +205,19 @@ def test_aggregate_is_over_what_all_methods_have():
     assert list(both) == ["opax", "random"] and both["opax"].panels == (SWING,)
     assert both["opax"].score == pytest.approx(float(iqm(swing[:, :2].max(1))))
     assert both["opax"].score - both["random"].score == pytest.approx(1)
+
+
+def test_panels_with_fewer_seeds_weigh_the_same_in_an_aggregate():
+    references = [
+        row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
+    ]
+    swing, down = np.linspace(0, 1, 12)[:, None], np.array([[0.2], [0.9], [0.5], [0.7]])
+    runs = rows(SWING, "opax", swing) + rows(DOWN, "opax", down)
+    aggregate = aggregate_scores(Results(merged(references + runs)), [SWING, DOWN], ["opax"])["opax"]
+    # each of the four counts for three of the twelve
+    values = np.sort([*swing[:, 0], *down[:, 0], *down[:, 0], *down[:, 0]])
+    assert aggregate.score == pytest.approx(values[6:18].mean())
+    assert aggregate.interval[0] < aggregate.score < aggregate.interval[1]
 
 
 def test_no_aggregate_without_results():

@@ -27,7 +27,7 @@ class ReproduceArguments:
     figure: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")]
     """uncertainty (Figure 1), downstream (Figure 2), manipulation (Figure 3), rewards (Figure 4) or all."""
     scale: Literal["small", "medium", "paper"] = "small"
-    """How many rounds and seeds: small fits two cores, medium a GPU for half an hour, paper is all."""
+    """How many rounds and seeds: small is for two cores, medium for a GPU and a few hours, paper is all."""
     seeds: int | None = None
     """Seeds of each method, in place of the scale's."""
     settings: Literal["auto", "paper", "lite"] = "auto"

@@ -24,7 +24,7 @@ from sonde.reproduce.grid import Batch, Grid
 from sonde.reproduce.local import run_locally
 from sonde.reproduce.origin import origin
 from sonde.reproduce.paper import FIGURES, SCALES, PaperFigure
-from sonde.reproduce.progress import GridProgress, duration, name
+from sonde.reproduce.progress import GridProgress, name
 from sonde.runs.files import write_atomically
 
 EVERYTHING = "all"
@@ -125,7 +125,7 @@ def report(experiment: Experiment, console: Console) -> list[Claim]:
         write_atomically(folder / "claims.json", _json([claim.to_json() for claim in claims]))
         write_atomically(folder / "claims.md", markdown(claims).encode())
         write_atomically(folder / "made-with.json", _json(made_with))
-        note = _note(experiment, grid, made_with)
+        note = _note(experiment, made_with)
         draw_figure(figure, results, folder / f"{figure}.png", note)
         draw_iqm(figure, results, folder / f"{figure}-iqm.png", note)
         for path in sorted(folder.glob("*.png")):
@@ -136,15 +136,13 @@ def report(experiment: Experiment, console: Console) -> list[Claim]:
     return answered
 
 
-def _note(experiment: Experiment, grid: Grid, made_with: dict) -> str:
-    """What every figure says of its making."""
+def _note(experiment: Experiment, made_with: dict) -> str:
+    """What every figure says of its making; its panels have the seeds and rounds."""
     devices = dict.fromkeys(
         machine["processor"] if machine["device"] == "cpu" else machine["device"] for machine in made_with["machines"]
     )
     settings = "lite settings (less planning, smaller networks)" if experiment.lite else "the paper's settings"
-    seconds = sum(facts["seconds"] for facts in made_with["batches"].values() if facts["of"] == grid.rounds[facts["setting"]])
-    computing = [f"run times add up to {duration(seconds)}"] if seconds else []  # many of them side by side
-    return "; ".join([f"scale {experiment.scale}: {grid.seeds} seeds", settings, *devices, *computing])
+    return "; ".join([f"scale {experiment.scale}", settings, *devices])
 
 
 def _json(value: object) -> bytes:

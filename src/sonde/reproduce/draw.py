@@ -232,9 +232,14 @@ def _limit(ax: Axes, kind: Kind, shown: Sequence[Any], thin: Sequence[Any], heig
 def extent(curves: dict[str, Curve]) -> str:
     """Seeds and rounds: those of most methods, then a line for each method that has others.
 
-    The last round counts them, since tasks may be tried in some rounds only.
+    Where only rounds differ, their range: each line shows where it ends. The last round counts them, since tasks may be tried
+    in some rounds only.
     """
-    words = {m: f"{_count(len(c.seeds), 'seed')}, {_count(int(c.episodes[-1]), 'round')}" for m, c in curves.items()}
+    seeds = {m: _count(len(c.seeds), "seed") for m, c in curves.items()}
+    rounds = {m: int(c.episodes[-1]) for m, c in curves.items()}
+    if len(set(seeds.values())) == 1 and len(set(rounds.values())) > 1:
+        return f"{next(iter(seeds.values()))}, {min(rounds.values())} to {max(rounds.values())} rounds"
+    words = {m: f"{seeds[m]}, {_count(rounds[m], 'round')}" for m in curves}
     usual = max(words.values(), key=list(words.values()).count)
     return ";\n".join([usual, *(f"{NAMES[method]}: {text}" for method, text in words.items() if text != usual)])
 
@@ -269,6 +274,7 @@ def _draw_scores(ax: Axes, title: str, panels: Sequence[Panel], methods: Sequenc
     ax.set_yticks(range(len(scores)), [NAMES[method] for method in scores])
     ax.set_ylim(len(scores) - 0.5, -0.5)
     ax.tick_params(labelsize=9)
-    words = f"0: random actions, 1: oracle or best\n({len(used)} of {len(panels)} panels, last common round)"
+    counted = f"middle half of the runs of {len(used)} of {len(panels)} panels"
+    words = f"0: random actions, 1: oracle or best\n({counted},\nlast common round)"
     ax.set_xlabel(words, fontsize=SMALL, color=GREY)
     ax.grid(color="0.92", axis="x")

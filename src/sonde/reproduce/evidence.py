@@ -166,7 +166,7 @@ def print_claims(claims: Sequence[Claim], console: Console) -> None:
             show(f"{panel}: {'; '.join(marks)}")
         for measure, parts in _without_vote(claim).items():
             marks = [f"{MARKS[e.verdict]} {e.what.removeprefix(f'{measure}, ')} {e.numbers}" for e in parts]
-            show(f"without a vote, {measure}: {'; '.join(marks)}", "dim")
+            show(f"not used for the verdict, {measure}: {'; '.join(marks)}", "dim")
         console.print()
     console.print(Text(f"Marks: + holds, - does not hold, ? undecided. {GENERAL_RULE}", "dim italic"))
 

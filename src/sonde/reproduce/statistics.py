@@ -6,6 +6,7 @@ of cases with ten seeds, 83 % with five), so what is decided is decided by Stude
 """
 
 import functools
+import math
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -77,7 +78,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """A method's interquartile mean score over all seeds of several panels."""
+    """A method's interquartile mean score over all seeds of several panels, which count the same."""
 
     score: float
     interval: Interval
@@ -103,16 +104,22 @@ def iqm(values: Float[np.ndarray, "..."], axis: int = 0) -> Any:
 
 
 def stratified_interval(groups: Sequence[Float[np.ndarray, " _"]], statistic: Statistic = iqm) -> Interval:
-    """The interval of a statistic over all values of all groups, with seeds resampled within each group.
+    """The interval of a statistic over all values of all groups, with seeds resampled within each group; groups count the same.
 
     NaN where a group has less than two seeds, since one seed says nothing about another.
     """
     if not groups or min(map(len, groups)) < 2:
         return np.nan, np.nan
     draws = np.random.default_rng(BOOTSTRAP_SEED)
-    pooled = np.concatenate([group[_resamples(len(group), draws)] for group in groups], axis=1)
+    pooled = pool([group[_resamples(len(group), draws)] for group in groups])
     low, high = np.quantile(statistic(pooled, axis=1), TAILS)
     return float(low), float(high)
+
+
+def pool(groups: Sequence[Float[np.ndarray, "*any _"]]) -> Float[np.ndarray, "*any _"]:
+    """All values of all groups along the last axis, repeated where a group has fewer: each weighs the same."""
+    size = math.lcm(*(group.shape[-1] for group in groups))
+    return np.concatenate([np.repeat(group, size // group.shape[-1], axis=-1) for group in groups], axis=-1)
 
 
 def curve_interval(values: Float[np.ndarray, "S T"], statistic: Statistic = iqm) -> Float[np.ndarray, "2 T"]:
@@ -198,7 +205,7 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
             scores[method].append(span.score(curve.values.max(axis=1)))
     if not used:
         return {}
-    whole_score = lambda groups: float(iqm(np.concatenate(groups)))
+    whole_score = lambda groups: float(iqm(pool(groups)))
     return {
         method: Aggregate(whole_score(groups), stratified_interval(groups), tuple(used)) for method, groups in scores.items()
     }
