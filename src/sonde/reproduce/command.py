@@ -144,7 +144,8 @@ def _note(experiment: Experiment, grid: Grid, made_with: dict) -> str:
     settings = "lite settings (less planning, smaller networks)" if experiment.lite else "the paper's settings"
     seconds = sum(facts["seconds"] for facts in made_with["batches"].values() if facts["of"] == grid.rounds[facts["setting"]])
     computing = [f"{duration(seconds)} of computing"] if seconds else []
-    return "; ".join([f"scale {experiment.scale}: {grid.seeds} seeds", settings, *devices, *computing])
+    seeds = f"{grid.seeds} seed{'' if grid.seeds == 1 else 's'}"
+    return "; ".join([f"scale {experiment.scale}: {seeds}", settings, *devices, *computing])
 
 
 def _json(value: object) -> bytes:
