@@ -286,6 +286,15 @@ def test_the_figure_shows_every_share():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["sac:  so large", "episode:  so large"]
 
 
+@pytest.mark.parametrize("path", ["gp-planning", "gp-factor", "pe-planning", "sac"])
+def test_the_engine_s_programs_are_called_as_they_are(path):
+    results = runner.Results()
+    runner.run([path], Plan("tiny"), results)
+    assert results.failures == {}
+    assert {row.path for row in results.rows} == {path}
+    assert all((row.ratio or 0) > 0 for row in results.rows)
+
+
 def test_importing_touches_no_device():
     (row,) = processes.importing(Plan("tiny"))
     assert row.extra["initialises_device"] is False

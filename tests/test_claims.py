@@ -284,6 +284,23 @@ def test_manipulation_above_random_takes_every_method():
     }
 
 
+def test_success_rates_come_with_the_round_of_their_evaluation():
+    """A run that was stopped between two evaluations counts as it was at the last one."""
+    levels = {"opax-heuristic": 0.25, "random": 0.0}
+    row = lambda method, episode: {"setting": "fetch-construction", "method": method, "seed": 0, "episode": episode}
+    play = [row(method, t) | {"interaction/moving": 0.1} for method in levels for t in range(1, 38)]
+    tried = lambda method, t, level: row(method, t) | dict.fromkeys(("success/pick-place", "success/throw"), level)
+    results = Results([*play, *(tried(method, 25, level) for method, level in levels.items())])
+    (claim,) = judge_claims(results, ["C9"])
+    assert "(1) Pick & place, round 25: opax-heuristic 0.25, random 0.00; (2) Throw, round 25:" in claim.summary
+    assert {part.rounds for part in claim.evidence if part.seeds} == {25} and "(3) Flip" not in claim.summary
+    later = Results([*results.rows, tried("opax-heuristic", 50, 0.5)])
+    (claim,) = judge_claims(later, ["C9"])
+    assert "Pick & place, round 25: random 0.00; (1) Pick & place, round 50: opax-heuristic 0.50" in claim.summary
+    # compared in the round that both have
+    assert {(part.rounds, part.estimate) for part in claim.evidence if part.seeds} == {(25, 0.25)}
+
+
 def test_nothing_was_run():
     claims = judge_claims(Results([]), list(CLAIMS))
     assert [claim.id for claim in claims] == [f"C{i}" for i in range(1, 10)]

@@ -190,6 +190,7 @@ def test_threads_are_used_only_where_they_pay(monkeypatch):
     assert mujoco_simulators.workers(1, 60) == mujoco_simulators.workers(10, 4) == 1
     assert mujoco_simulators.workers(1000, 1) == 1, "a single physics step is mostly Python"
     assert mujoco_simulators.workers(50, 4) == 4 and mujoco_simulators.workers(50, 60) == 8
+    assert mujoco_simulators.workers(10, 80) == 5, "three more would still wait for two copies"
 
 
 @by_name

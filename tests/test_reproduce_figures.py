@@ -11,7 +11,7 @@ from sonde.errors import SondeError
 from sonde.methods import METHODS
 from sonde.reproduce import draw
 from sonde.reproduce.draw import IQM, MEAN, draw_figure, draw_iqm, panel_rows, paper_figure
-from sonde.reproduce.paper import FIGURES, TRAINED_ON
+from sonde.reproduce.paper import FETCH, FIGURES, TRAINED_ON
 from sonde.reproduce.results import KEYS, Results
 
 METRICS = ("max_epistemic", "max_epistemic_common", "mean_epistemic")
@@ -96,6 +96,23 @@ def test_a_success_rate_is_drawn_as_it_is_now():
     np.testing.assert_allclose(line(ax, "CEE-US").get_ydata(), values.mean(axis=0))
     assert ax.get_yscale() == "linear" and len(ax.get_lines()) == 1
     assert [[panel.kind for panel in row] for row in panel_rows("manipulation")] == [["success"] * 3, ["interaction"] * 3]
+
+
+def test_tasks_that_were_tried_once_are_points_side_by_side_among_all_rounds():
+    rows = [
+        row for method in ("cee-us", "random") for row in rows_of(FETCH, method, np.full((1, 37), 0.2), "interaction/moving")
+    ]
+    rows = [row | ({"success/throw": 0.0} if row["episode"] == 25 else {}) for row in rows]
+    axes = axes_of("manipulation", Results(rows))
+    ax, play = axes[FETCH, "success/throw"], axes[FETCH, "interaction/moving"]
+    (first,), (second,) = (line(ax, name).get_xdata() for name in ("CEE-US", "Random"))
+    assert 24 < first < second < 26 and first + second == pytest.approx(50)
+    assert ax.get_xlim() == pytest.approx(play.get_xlim(), abs=1) and ax.get_xlim()[0] < 1 and ax.get_xlim()[1] > 37
+    assert "25 rounds" in ax.get_xlabel() and "37 rounds" in play.get_xlabel()
+    for shown in (ax, play):  # nothing is less than no success
+        low, high = shown.get_ylim()
+        assert -0.1 * high < low < 0
+    np.testing.assert_array_equal(line(play, "CEE-US").get_xdata(), np.arange(1, 38))
 
 
 def test_an_uncertainty_is_drawn_as_it_is_on_a_logarithmic_axis():

@@ -204,7 +204,7 @@ class BenchArguments:
     """Measure the hot paths at the paper's settings: work, time, rate, and the machine's own limit in the same process."""
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")] = ()
-    """What to measure; by default all but peers, real-time and time-to-task."""
+    """What to measure; by default all but peers, fetch-step, real-time and time-to-task."""
     quick: bool = False
     """Fewer and shorter measurements, within about two minutes."""
     runs: tuple[int, ...] = ()

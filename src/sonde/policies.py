@@ -8,6 +8,7 @@ from the last plan where that fails (`sonde.realtime`).
 
 import abc
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde.errors import SondeError, positive
 from sonde.lockstep import side_by_side
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose
+from sonde.randomness import for_purpose, rollout_keys
 from sonde.realtime import Punctual, Timing
 from sonde.thinking import Thinker, chosen
 
@@ -166,6 +167,10 @@ class Controller:
     def copies(self) -> int:
         """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
         return self.keys.size
+
+    def side_by_side(self, numbers: Iterable[int], goals: Float[Array, "runs rollouts dg"] | None = None) -> "Controller":
+        """The same policy for the rollouts of these numbers of every run, each with chance, and perhaps a goal, of its own."""
+        return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=goals)
 
     @property
     def late(self) -> int:

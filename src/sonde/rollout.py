@@ -20,7 +20,7 @@ from sonde.errors import SondeError
 from sonde.lockstep import side_by_side
 from sonde.policies import Controller, Policy
 from sonde.precision import double_precision
-from sonde.randomness import for_purpose, rollout_keys, seeds_of
+from sonde.randomness import for_purpose, seeds_of
 from sonde.worlds.base import HostWorld, JaxWorld, Simulators, World
 
 OnStep = Callable[[int, Simulators], None]
@@ -98,8 +98,7 @@ def repeated_rollouts(
     for start in range(0, count, at_once):
         numbers = range(start, min(start + at_once, count))
         aims = None if goals is None else jnp.asarray(goals[:, start : numbers.stop])
-        some = Controller(policy.policy, rollout_keys(policy.keys, numbers), policy.state_dim, goals=aims)
-        found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_over)
+        found += _side_by_side(world, policy.side_by_side(numbers, aims), horizon, on_step if start == 0 else None, until_over)
     return found
 
 

@@ -14,6 +14,7 @@ from sonde.policies import _act, _start
 from sonde.rollout import episode
 from sonde.solvers.base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers.solve import _solve
+from sonde.theory.confidence import Confidence
 from sonde.worlds.base import JaxWorld
 
 Work = Callable[[], Any]
@@ -43,7 +44,7 @@ def fitting(model: Model, params: Any, data: Data) -> Work:
 
 def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterior]:
     """The posterior, factorised, in the form that a planner queries."""
-    work = compiled(_condition, model, params, data, False, 0.0)
+    work = compiled(_condition, model, params, data, False, 0.0, Confidence())
     return lambda: work()[0].settled()
 
 

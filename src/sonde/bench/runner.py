@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sonde.bench import ensembles, episodes, gaussian_process, peers, processes, soft_actor_critic
+from sonde.bench import ensembles, episodes, free_play, gaussian_process, peers, processes, soft_actor_critic
 from sonde.bench.measuring import Limits, Plan, belief_products, network_products, note, on_cpu
 from sonde.bench.rows import COPY, Row
 from sonde.bench.table import in_short
@@ -29,12 +29,13 @@ PATHS: dict[str, Measure] = {
     "import": processes.importing,
     "real-time": episodes.at_a_rate,
     "time-to-task": episodes.to_a_solved_task,
+    "fetch-step": free_play.steps,
     "peers": peers.compare,
 }
 """A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
 PEERS = "peers"
-ON_DEMAND = ("real-time", "time-to-task", PEERS)
-"""Measured only if asked for, since they take long."""
+ON_DEMAND = ("real-time", "time-to-task", "fetch-step", PEERS)
+"""Measured only if asked for, since they take long, or more than Sonde to be installed."""
 KINDS = ("f64", "f32", COPY), ("f64", "tf32", "bf16", COPY)
 """What is measured of the machine: on a CPU, and elsewhere."""
 
@@ -93,7 +94,7 @@ def _products_of(path: str) -> tuple[str, ...]:
     """The products that most rows of a path are compared with, to be measured just before it."""
     if path.startswith("gp-"):
         return ("f64",)
-    if path == "pe-planning":
+    if path in ("pe-planning", "fetch-step"):
         return (belief_products(),)
     if path == "episode":
         return "f64", belief_products()

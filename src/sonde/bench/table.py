@@ -45,6 +45,8 @@ def remark(row: Row) -> str:
     if "solved" in extra:
         tried = len(extra["returns"])
         return f"{'solved after' if extra['solved'] else 'not solved in'} {tried} episode{'' if tried == 1 else 's'}"
+    if "simulator_share" in extra:
+        return f"simulators {duration(extra['simulator_wall_seconds'])}, {extra['simulator_share']:.0%} of the step"
     if "centres" in extra:
         return f"centres {'/'.join(map(str, extra['centres']))}"
     for key, text in (("transitions_per_run", "transitions"), ("gradient_steps", "gradient steps"), ("steps", "steps")):

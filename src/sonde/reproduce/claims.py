@@ -22,6 +22,7 @@ from sonde.reproduce.comparisons import (
     compare_uncertainty,
     counted,
     judged,
+    latest,
     listed,
     log_of,
 )
@@ -210,7 +211,8 @@ def _manipulation(results: Results) -> Judged:
         for panel in panels
         for name, limit in limits.items()
     ]
-    return evidence, f"{counted(evidence)}; success rates: {listed(evidence)}"
+    rates = latest(results, panels, figure.methods)
+    return evidence, f"{counted(evidence)}; success rates: {rates}; differences: {listed(evidence)}"
 
 
 def _faster_than_random(results: Results, panel: Panel, parts: int) -> list[Evidence]:

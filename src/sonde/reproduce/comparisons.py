@@ -118,3 +118,16 @@ def by_setting(evidence: Sequence[Evidence]) -> str:
     panels = {name: joined([p for p in evidence if p.panel == name]) for name in dict.fromkeys(p.panel for p in evidence)}
     held = ", ".join(name for name, verdict in panels.items() if verdict == "holds")
     return f"{', '.join(f'{name} {verdict}' for name, verdict in settings.items())}; all hold on: {held or 'no task'}"
+
+
+def latest(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> str:
+    """Each method's mean over seeds in the last round that it has, panel by panel."""
+    found = []
+    for panel in panels:
+        by_round: dict[int, list[str]] = {}
+        for method in methods:
+            if (curve := results.curve(panel.setting, method, panel.metric)) is not None:
+                mean = f"{method} {curve.values[:, -1].mean():.2f}"
+                by_round.setdefault(int(curve.episodes[-1]), []).append(mean)
+        found += [f"{panel.title}, round {number}: {', '.join(means)}" for number, means in sorted(by_round.items())]
+    return "; ".join(found) or "none"

@@ -45,6 +45,8 @@ UNCERTAINTIES = {
 """Figure 1 shows more than the paper's, to tell whether an order of methods hangs on how the uncertainty is measured."""
 LEAST_SPANS: dict[Kind, float] = {"uncertainty": 1.0, "return": 1.0, "success": 0.1, "interaction": 0.01}
 """What differs by less looks alike: wherever methods differ, an episode's rewards, say, add up to tens or more."""
+FROM_ZERO: tuple[Kind, ...] = ("success", "interaction")
+"""What cannot be less than nothing."""
 SMALL = 8.5
 GREY = "0.35"
 
@@ -172,16 +174,20 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     current = {m: summary.line(c.values) for m, c in curves.items()} if panel.is_return else {}
     references = _references(panel, results, summary)
     _limit(ax, panel.kind, [*shown.values()], [*current.values()], [*references.values()])
+    # tasks may be tried in some rounds only: the axis has all that were explored
+    explored = results.rounds(panel.setting, list(curves))
+    first, last = explored[0], explored[-1]
+    once = 0.02 * max(last - first, 1) if all(len(curve.episodes) == 1 for curve in curves.values()) else 0.0
     for i, (method, curve) in enumerate(curves.items()):
-        _draw_method(ax, method, curve.episodes, shown[method], i)
+        aside = once * (i - (len(curves) - 1) / 2)
+        _draw_method(ax, method, curve.episodes + aside, shown[method], i)
     for method, line in current.items():
         name, colour = f"_current {NAMES[method]}", LOOKS[method][0]
         ax.plot(curves[method].episodes, line, color=colour, label=name, linewidth=0.8, alpha=0.5, zorder=1.5)
     for reference, height in references.items():
         label, colour = REFERENCES[reference]
         ax.axhline(height, color=colour, linestyle=":", linewidth=1.5, label=label, zorder=2)
-    first, last = min(c.episodes[0] for c in curves.values()), max(c.episodes[-1] for c in curves.values())
-    margin = max(0.03 * (last - first), 0.3)
+    margin = max(0.03 * (last - first), 0.3) + once * len(curves) / 2
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     ax.set_xlabel(f"episode ({extent(curves)})", fontsize=SMALL, color=GREY)
@@ -196,7 +202,7 @@ def _say(ax: Axes, words: str) -> None:
 
 
 def _draw_method(ax: Axes, method: str, episodes: np.ndarray, shown: Shown, place: int) -> None:
-    """A line with its band; the first methods lie on top."""
+    """A line with its band; the first methods lie on top. A single round is a point, which must not hide another."""
     line, low, high = shown
     every = 1 + (len(line) - 1) // 10  # some markers, in turn: all would hide the lines and each other
     ax.plot(episodes, line, label=NAMES[method], markevery=(place % every, every), zorder=4 - 0.1 * place, **_looks(method))
@@ -226,6 +232,8 @@ def _limit(ax: Axes, kind: Kind, shown: Sequence[Any], thin: Sequence[Any], heig
     low, high = lines.min(), lines.max()
     spare = 0.25 * max(high - low, np.log(2) if log else LEAST_SPANS[kind])
     low, high = max(low - spare, min([low, *rest])), min(high + spare, max([high, *rest]))
+    if kind in FROM_ZERO:
+        low, high = 0.0, max(high, LEAST_SPANS[kind])
     scale_y(ax, log, float(back(low)), float(back(high)), LEAST_SPANS[kind])
 
 

@@ -46,6 +46,10 @@ class Results:
         """Those that have rows in a setting."""
         return [method for name, method in self._of if name == setting]
 
+    def rounds(self, setting: str, methods: Sequence[str]) -> list[int]:
+        """The rounds that any of these methods has, whatever was measured in them."""
+        return sorted({row["episode"] for method in methods for row in self._of.get((setting, method), ())})
+
     def curve(self, setting: str, method: str, metric: str) -> Curve | None:
         """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""
         by_seed: dict[int, dict[int, float]] = {}

@@ -75,7 +75,8 @@ def workers(runs: int, steps_per_action: int) -> int:
     """
     if steps_per_action < STEPS_OF_A_COPY:
         return 1
-    return max(1, min(runs, os.cpu_count() or 1, runs * steps_per_action // STEPS_OF_A_THREAD))
+    most = max(1, min(runs, os.cpu_count() or 1, runs * steps_per_action // STEPS_OF_A_THREAD))
+    return -(-runs // -(-runs // most))  # who has most copies is waited for: no more threads than bring that number down
 
 
 class MujocoSimulators(Simulators):
