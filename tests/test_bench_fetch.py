@@ -1,15 +1,11 @@
 """`sonde bench fetch-step`: a control step of the Fetch arm, with sizes that mean nothing."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-pytest.importorskip("mujoco")
-if importlib.util.find_spec("gymnasium_robotics") is None:
-    pytest.skip("the Fetch arm's files come with gymnasium-robotics", allow_module_level=True)
-
+import fetch_files  # noqa: F401
 from sonde.bench import free_play, runner
 from sonde.bench.measuring import Plan
 from sonde.bench.table import in_short

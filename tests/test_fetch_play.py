@@ -1,15 +1,11 @@
 """Free play of the Fetch arm, from the first rollout to the tasks, at sizes that mean nothing; and what the tasks allow."""
 
-import importlib.util
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-pytest.importorskip("mujoco")
-if importlib.util.find_spec("gymnasium_robotics") is None:
-    pytest.skip("the Fetch arm's files come with gymnasium-robotics", allow_module_level=True)
-
+import fetch_files  # noqa: F401
 from sonde import FetchConstruction, GoalTask
 from sonde.config import TaskSettings, from_json, to_json
 from sonde.data import Trajectory

@@ -1,6 +1,5 @@
 """The Fetch arm among blocks, against MuJoCo's own quantities, SciPy's rotations, and what a hand-written script can do."""
 
-import importlib.util
 import subprocess
 import sys
 
@@ -8,10 +7,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-mujoco = pytest.importorskip("mujoco")
-if importlib.util.find_spec("gymnasium_robotics") is None:
-    pytest.skip("the Fetch arm's files come with gymnasium-robotics", allow_module_level=True)
-
+from fetch_files import mujoco
 from sonde import FetchConstruction, SondeError
 from sonde.worlds.fetch import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
 from sonde.worlds.fetch_interaction import interaction

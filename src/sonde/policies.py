@@ -168,9 +168,10 @@ class Controller:
         """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
         return self.keys.size
 
-    def side_by_side(self, numbers: Iterable[int], goals: Float[Array, "runs rollouts dg"] | None = None) -> "Controller":
+    def side_by_side(self, numbers: Iterable[int], goals: Float[np.ndarray, "runs rollouts dg"] | None = None) -> "Controller":
         """The same policy for the rollouts of these numbers of every run, each with chance, and perhaps a goal, of its own."""
-        return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=goals)
+        aims = None if goals is None else jnp.asarray(goals)
+        return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=aims)
 
     @property
     def late(self) -> int:

@@ -97,8 +97,8 @@ def repeated_rollouts(
     found: list[Trajectory] = []
     for start in range(0, count, at_once):
         numbers = range(start, min(start + at_once, count))
-        aims = None if goals is None else jnp.asarray(goals[:, start : numbers.stop])
-        found += _side_by_side(world, policy.side_by_side(numbers, aims), horizon, on_step if start == 0 else None, until_over)
+        some = policy.side_by_side(numbers, None if goals is None else goals[:, start : numbers.stop])
+        found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_over)
     return found
 
 

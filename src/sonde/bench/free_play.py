@@ -4,8 +4,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
-import jax.numpy as jnp
-
 from sonde.bench import work
 from sonde.bench.measuring import Plan, Timing, belief_products, in_turns, note
 from sonde.bench.rows import Row
@@ -49,7 +47,7 @@ def _solving(config: RunConfig, name: str) -> tuple[HostWorld, Controller, ICEM]
     world, keys, numbers = config.world.for_task(name), explorer.keys(), range(config.evaluation_rollouts)
     policy = task_policy(world, explorer.posterior, task, solver, explorer.data, keys, config.evaluation_members)
     goals = goals_for(task, rollout_keys(keys, numbers))
-    controller = Controller(policy, keys, world.state_dim).side_by_side(numbers, None if goals is None else jnp.asarray(goals))
+    controller = Controller(policy, keys, world.state_dim).side_by_side(numbers, goals)
     return cast(HostWorld, world), controller, cast(ICEM, solver)
 
 

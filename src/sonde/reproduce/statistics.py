@@ -111,15 +111,9 @@ def stratified_interval(groups: Sequence[Float[np.ndarray, " _"]], statistic: St
     if not groups or min(map(len, groups)) < 2:
         return np.nan, np.nan
     draws = np.random.default_rng(BOOTSTRAP_SEED)
-    pooled = pool([group[_resamples(len(group), draws)] for group in groups])
+    pooled = _pool([group[_resamples(len(group), draws)] for group in groups])
     low, high = np.quantile(statistic(pooled, axis=1), TAILS)
     return float(low), float(high)
-
-
-def pool(groups: Sequence[Float[np.ndarray, "*any _"]]) -> Float[np.ndarray, "*any _"]:
-    """All values of all groups along the last axis, repeated where a group has fewer: each weighs the same."""
-    size = math.lcm(*(group.shape[-1] for group in groups))
-    return np.concatenate([np.repeat(group, size // group.shape[-1], axis=-1) for group in groups], axis=-1)
 
 
 def curve_interval(values: Float[np.ndarray, "S T"], statistic: Statistic = iqm) -> Float[np.ndarray, "2 T"]:
@@ -205,10 +199,16 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
             scores[method].append(span.score(curve.values.max(axis=1)))
     if not used:
         return {}
-    whole_score = lambda groups: float(iqm(pool(groups)))
+    whole_score = lambda groups: float(iqm(_pool(groups)))
     return {
         method: Aggregate(whole_score(groups), stratified_interval(groups), tuple(used)) for method, groups in scores.items()
     }
+
+
+def _pool(groups: Sequence[Float[np.ndarray, "*any _"]]) -> Float[np.ndarray, "*any _"]:
+    """All values of all groups along the last axis, repeated where a group has fewer: each weighs the same."""
+    size = math.lcm(*(group.shape[-1] for group in groups))
+    return np.concatenate([np.repeat(group, size // group.shape[-1], axis=-1) for group in groups], axis=-1)
 
 
 def _resamples(seeds: int, draws: np.random.Generator) -> Int[np.ndarray, "B S"]:
