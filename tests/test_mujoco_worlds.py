@@ -76,7 +76,7 @@ def test_transitions_are_the_suites_to_the_last_bit(world):
         ours.targets[0] = suites_target(world, env)
         engine().mj_forward(ours.model, data)
         x = suites_state(world, env, observation)
-        np.testing.assert_array_equal(world.observe(data, ours.targets[0]), x)
+        np.testing.assert_array_equal(world.observe(ours.model, ours.data, ours.targets), [x])
         for _ in range(TRANSITIONS // 4):
             action = rng.uniform(-1.2, 1.2, world.action_dim)
             for _ in range(world.action_repeat):

@@ -5,7 +5,7 @@ torques over their limits.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ import numpy as np
 from sonde.errors import SondeError
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
-from sonde.worlds.mujoco_engine import physics_step
+from sonde.worlds.mujoco_engine import gathered, physics_step
 from sonde.worlds.suite_world import SuiteWorld
 
 JOINTS = ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
@@ -88,10 +88,10 @@ class Cheetah(SuiteWorld):
         data.time = 0.0
         return np.empty(0)
 
-    def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
         """Everything: the place, too, although nothing depends on it."""
-        del target
-        return np.concatenate([data.qpos, data.qvel])
+        del model, targets
+        return np.concatenate([gathered(copies, "qpos"), gathered(copies, "qvel")], axis=1)
 
     def plane(self) -> Plane:
         """How far it came, and how fast it was."""

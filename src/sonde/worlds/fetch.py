@@ -4,7 +4,7 @@
 over 0.05 m (of which about two thirds are made good in a step), and the fingers, which u3 > 0 opens and u3 < 0 closes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -31,7 +31,7 @@ from sonde.worlds.fetch_layout import (
 from sonde.worlds.fetch_scene import CAMERA, COLOURS, DOWNWARDS, SUBSTEPS, rgb, scene
 from sonde.worlds.fetch_script import play
 from sonde.worlds.fetch_tasks import goal_tasks
-from sonde.worlds.mujoco_engine import engine
+from sonde.worlds.mujoco_engine import engine, gathered
 from sonde.worlds.mujoco_picture import Marker
 from sonde.worlds.mujoco_simulators import MujocoSimulators, MujocoWorld
 from sonde.worlds.sampling import reachable_by_noise
@@ -156,30 +156,39 @@ class FetchConstruction(MujocoWorld):
         data.qpos[it.block_positions[:, 2]] = REST_HEIGHT
         return np.zeros(3 * self.blocks if self.angles == "continuous" else 0)
 
-    def advance(self, model: Any, data: Any, action: np.ndarray) -> None:
+    def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
         """The target of the gripper is set anew from where it is, so that it never runs ahead of the arm."""
-        it, action = scene(self.blocks), np.clip(action, -1.0, 1.0)
-        data.mocap_pos[0] = data.xpos[it.gripper] + REACH * action[:3]
-        turn = data.xquat[it.gripper] + DOWNWARDS
-        data.mocap_quat[0] = turn / np.linalg.norm(turn)
-        data.ctrl[:] = np.clip(data.qpos[it.actuated] + action[3], 0.0, WIDEST)
+        it, actions = scene(self.blocks), np.clip(actions, -1.0, 1.0)
+        places = gathered(copies, "xpos")[:, it.gripper] + REACH * actions[:, :3]
+        turns = gathered(copies, "xquat")[:, it.gripper] + DOWNWARDS
+        turns /= np.sqrt(np.vecdot(turns, turns))[:, None]
+        fingers = np.clip(gathered(copies, "qpos")[:, it.actuated] + actions[:, 3:], 0.0, WIDEST)
+        for data, place, turn, finger in zip(copies, places, turns, fingers, strict=True):
+            data.mocap_pos[0], data.mocap_quat[0], data.ctrl[:] = place, turn, finger
+
+    def advance(self, model: Any, data: Any) -> None:
+        """Places of bodies, which the next target is set from, belong to the new state only after mj_forward."""
         engine().mj_step(model, data, SUBSTEPS)
         engine().mj_forward(model, data)
 
-    def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
-        """Robot, then block by block; `target` has the angles from before, where they are continuous."""
-        mujoco, it, velocity = engine(), scene(self.blocks), np.empty(6)
-        mujoco.mj_objectVelocity(it.model, data, mujoco.mjtObj.mjOBJ_SITE, it.grip, velocity, 0)
-        robot = [data.site_xpos[it.grip], data.qpos[it.finger_positions]]
-        robot += [SECONDS_PER_STEP * velocity[3:], SECONDS_PER_STEP * data.qvel[it.finger_velocities]]
-        turns, rates = data.xmat[it.bodies].reshape(-1, 3, 3), SECONDS_PER_STEP * data.qvel[it.block_velocities]
-        spins = np.einsum("bij,bj->bi", turns, rates[:, 3:])  # MuJoCo has them in the block's own frame
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
+        """Robot, then block by block; `targets` have the angles from before, where they are continuous."""
+        mujoco, it, runs, velocities = engine(), scene(self.blocks), len(copies), np.empty((len(copies), 6))
+        for data, velocity in zip(copies, velocities, strict=True):
+            mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, it.grip, velocity, 0)
+        qvel = SECONDS_PER_STEP * gathered(copies, "qvel")
+        robot = [gathered(copies, "site_xpos")[:, it.grip], gathered(copies, "qpos")[:, it.finger_positions]]
+        robot += [SECONDS_PER_STEP * velocities[:, 3:], qvel[:, it.finger_velocities]]
+        # take, not [:, ...]: in memory its result lies copy by copy, and sums then do not depend on how many copies there are
+        turns = gathered(copies, "xmat").take(it.bodies, axis=1).reshape(runs, -1, 3, 3)
+        rates = qvel.take(it.block_velocities, axis=1)
+        spins = np.einsum("sbij,sbj->sbi", turns, rates[..., 3:])  # MuJoCo has them in the block's own frame
         angles = euler_angles(turns)
         if self.angles == "continuous":
-            angles = nearest_angles(angles, target.reshape(-1, 3))
-            target[:] = angles.ravel()
-        blocks = np.concatenate([data.xpos[it.bodies], angles, rates[:, :3], spins], axis=1)
-        return np.concatenate([*robot, blocks.ravel()])
+            angles = nearest_angles(angles, targets.reshape(runs, -1, 3))
+            targets[:] = angles.reshape(runs, -1)
+        blocks = [gathered(copies, "xpos")[:, it.bodies], angles, rates[..., :3], spins]
+        return np.concatenate([*robot, np.concatenate(blocks, axis=-1).reshape(runs, -1)], axis=1)
 
     def open(self, runs: int) -> "FetchSimulators":
         """That many copies."""

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import importlib
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,11 @@ def compile_model(xml: str | bytes, assets: dict[str, bytes]) -> Any:
     """MuJoCo's model of an XML text and the files that it includes."""
     with without_warnings():
         return engine().MjModel.from_xml_string(xml, assets)
+
+
+def gathered(copies: Sequence[Any], field: str) -> np.ndarray:
+    """That field of MuJoCo's data, [S, ...]: numpy then works on all copies in one call."""
+    return np.stack([getattr(data, field) for data in copies])
 
 
 def physics_step(model: Any, data: Any, steps: int) -> None:

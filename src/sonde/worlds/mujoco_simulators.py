@@ -1,11 +1,13 @@
 """Worlds on C MuJoCo: S copies of one model that advance in lockstep.
 
 A `MujocoWorld` says what is particular: the model, how an episode starts, what an action does, what is observed.
-`MujocoSimulators` does the rest: threads, restarts, saved states, pictures, and a word when a simulation diverges. MuJoCo is
-imported when a world is opened, not before.
+`MujocoSimulators` does the rest: threads, restarts, saved states, pictures, and a word when a simulation diverges. Threads take
+the physics steps, for which MuJoCo lets go of Python's lock, and nothing else: what Python does, it does for all copies at
+once. MuJoCo is imported when a world is opened, not before.
 """
 
 import abc
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -51,12 +53,19 @@ class MujocoWorld(HostWorld):
         """
 
     @abc.abstractmethod
-    def advance(self, model: Any, data: Any, action: np.ndarray) -> None:
-        """Take all physics steps of an action [du]; what is observed is up to date afterwards."""
+    def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
+        """Set in each copy's data what its action, of [S, du], asks of the physics."""
 
     @abc.abstractmethod
-    def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
-        """The state [dx] of a copy."""
+    def advance(self, model: Any, data: Any) -> None:
+        """Take all physics steps of an action; what is observed is up to date afterwards.
+
+        Runs in a thread: it should call MuJoCo and do little else, since other threads wait while Python works.
+        """
+
+    @abc.abstractmethod
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
+        """The states [S, dx] of copies, whose targets, one row each, are as `start` gave them."""
 
     def show_target(self, model: Any, target: np.ndarray) -> None:
         """Let the model that is drawn have the target where the copy has it."""
@@ -71,7 +80,7 @@ def workers(runs: int, steps_per_action: int) -> int:
     """Threads for S copies that take so many steps of a small model; 1 where more would not pay.
 
     MuJoCo lets other threads run while it steps. Measured: handing work to a second thread costs 0.05 to 0.2 ms per action,
-    such a step takes 5 to 10 us, and the 5 us that Python needs per copy cannot be shared out.
+    such a step takes 5 to 10 us, and the few us that Python needs per copy cannot be shared out.
     """
     if steps_per_action < STEPS_OF_A_COPY:
         return 1
@@ -87,7 +96,7 @@ class MujocoSimulators(Simulators):
         self.world = world
         self.model = world.compiled()
         self.data = [engine().MjData(self.model) for _ in range(runs)]
-        self.targets = [np.empty(0)] * runs
+        self.targets = np.empty((runs, 0))
         self._rngs: list[np.random.Generator] = []
         self._threads = workers(runs, world.steps_per_action * world.step_weight) if threads is None else threads
         self._pool = ThreadPoolExecutor(self._threads, "sonde-mujoco") if self._threads > 1 else None
@@ -105,11 +114,15 @@ class MujocoSimulators(Simulators):
         if len(seeds) != self.runs:
             raise SondeError(f"{self.world.domain}: {self.runs} copies need as many seeds, got {len(seeds)}")
         self._rngs = [np.random.default_rng(seed) for seed in seeds]
-        return self._for_all(self._start)
+        self.targets = np.stack(self._for_all(self._start, range(self.runs)))
+        return self._checked_states(slice(None))
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Start a new episode in some copies."""
-        return self._for_all(lambda i: self._start(i) if which[i] else self._checked_state(i))
+        chosen = [i for i in range(self.runs) if which[i]]
+        for i, target in zip(chosen, self._for_all(self._start, chosen), strict=True):
+            self.targets[i] = target
+        return self._checked_states(slice(None))
 
     def step(self, actions: np.ndarray) -> Stepped:
         """Advance every copy; an episode never ends by itself."""
@@ -117,13 +130,10 @@ class MujocoSimulators(Simulators):
         if actions.shape != expected or not np.isfinite(actions).all():
             raise SondeError(f"{self.world.domain}: actions must be finite numbers of shape {expected}, got {actions!r}")
         self._check_started()
-
-        def advance(i: int) -> np.ndarray:
-            self.world.advance(self.model, self.data[i], actions[i])
-            return self._checked_state(i)
-
+        self.world.control(self.data, actions)
+        self._for_all(lambda i: self.world.advance(self.model, self.data[i]), range(self.runs))
         never = np.zeros(self.runs, bool)
-        return Stepped(self._for_all(advance), never, never)
+        return Stepped(self._checked_states(slice(None)), never, never)
 
     def picture(self) -> np.ndarray:
         """The first copy, as the model's camera sees it."""
@@ -160,8 +170,8 @@ class MujocoSimulators(Simulators):
         mujoco.mj_setState(self.model, data, saved[:size], everything)
         mujoco.mj_forward(self.model, data)
         mujoco.mj_setState(self.model, data, saved[:size], everything)  # in some versions that moved the solver's warm start
-        self.targets[copy] = saved[size:].copy()
-        return self._checked_state(copy)
+        self.targets[copy] = saved[size:]
+        return self._checked_states(slice(copy, copy + 1))[0]
 
     def close(self) -> None:
         """End the threads, give OpenGL back."""
@@ -179,26 +189,30 @@ class MujocoSimulators(Simulators):
         mujoco, model, data = engine(), self.model, self.data[i]
         mujoco.mj_resetData(model, data)
         mujoco.mj_forward(model, data)
-        self.targets[i] = self.world.start(model, data, self._rngs[i])
+        target = self.world.start(model, data, self._rngs[i])
         mujoco.mj_forward(model, data)
-        return self._checked_state(i)
+        return target
 
-    def _checked_state(self, i: int) -> np.ndarray:
-        """The state, unless the simulation has diverged (MuJoCo then warns and starts it over from its defaults)."""
-        warned = self.data[i].warning.number
-        state = self.world.observe(self.data[i], self.targets[i])
-        if warned.any() or not np.isfinite(state).all():
-            names = [name for name, number in zip(engine().mjtWarning.__members__, warned, strict=False) if number]
+    def _checked_states(self, which: slice) -> np.ndarray:
+        """States of those copies, unless a simulation has diverged (MuJoCo then warns and starts it over from its defaults)."""
+        copies = self.data[which]
+        warned = np.stack([data.warning.number for data in copies])
+        states = self.world.observe(self.model, copies, self.targets[which])
+        diverged = warned.any(axis=1) | ~np.isfinite(states).all(axis=1)
+        if diverged.any():
+            first = int(np.argmax(diverged))
+            names = [name for name, number in zip(engine().mjtWarning.__members__, warned[first], strict=False) if number]
             raise SondeError(
-                f"{self.world.domain}: the simulation of copy {i} diverged ({', '.join(names) or 'NaN or infinity'}), and what "
-                "follows would be meaningless; try another first_seed, or a smaller action_repeat where there is one"
+                f"{self.world.domain}: the simulation of copy {range(self.runs)[which][first]} diverged "
+                f"({', '.join(names) or 'NaN or infinity'}), and what follows would be meaningless; "
+                "try another first_seed, or a smaller action_repeat where there is one"
             )
-        return state
+        return states
 
-    def _for_all(self, work: Callable[[int], np.ndarray]) -> np.ndarray:
-        """What `work` gives for each copy, [S, dx]; each thread takes a share of neighbours."""
+    def _for_all(self, work: Callable[[int], Any], copies: Sequence[int]) -> list[Any]:
+        """What `work` gives for each of those copies; each thread takes a share of neighbours."""
         if self._pool is None:
-            return np.stack([work(i) for i in range(self.runs)])
-        shares = np.array_split(np.arange(self.runs), self._threads)
-        results = self._pool.map(lambda share: [work(int(i)) for i in share], shares)
-        return np.stack([state for states in results for state in states])
+            return [work(i) for i in copies]
+        shares = np.array_split(copies, self._threads)
+        results = self._pool.map(lambda share: [work(i) for i in share.tolist()], shares)
+        return list(itertools.chain.from_iterable(results))

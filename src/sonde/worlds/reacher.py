@@ -3,7 +3,7 @@
 State x = (shoulder, wrist, their velocities, vector from the finger to the target). Action u: the torques over their limits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
-from sonde.worlds.mujoco_engine import randomise_joints
+from sonde.worlds.mujoco_engine import gathered, randomise_joints
 from sonde.worlds.suite_world import SuiteWorld
 
 TARGET_SIZE, NEAREST_TARGET, FARTHEST_TARGET = 0.03, 0.05, 0.20
@@ -60,9 +60,10 @@ class Reacher(SuiteWorld):
         angle, radius = rng.uniform(0, 2 * np.pi), rng.uniform(NEAREST_TARGET, FARTHEST_TARGET)
         return np.array([radius * np.sin(angle), radius * np.cos(angle), model.geom("target").pos[2]])
 
-    def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
         """Joints, velocities, and where the target is, seen from the finger."""
-        return np.concatenate([data.qpos, data.qvel, target[:2] - data.geom("finger").xpos[:2]])
+        fingers = gathered(copies, "geom_xpos")[:, model.geom("finger").id]
+        return np.concatenate([gathered(copies, "qpos"), gathered(copies, "qvel"), (targets - fingers)[:, :2]], axis=1)
 
     def show_target(self, model: Any, target: np.ndarray) -> None:
         """A ball."""

@@ -3,6 +3,7 @@
 They are stepped with the same calls as the suite's own physics, so that both agree to the last bit.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -50,9 +51,13 @@ class SuiteWorld(MujocoWorld):
         """A model of its own for each set of copies, since pictures move its target."""
         return compile_model(*self.model_and_assets())
 
-    def advance(self, model: Any, data: Any, action: np.ndarray) -> None:
+    def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
         """The action is the control, held."""
-        data.ctrl[:] = action
+        for data, action in zip(copies, actions, strict=True):
+            data.ctrl[:] = action
+
+    def advance(self, model: Any, data: Any) -> None:
+        """As many steps as the suite takes."""
         physics_step(model, data, self.steps_per_action)
 
     def reachable(self) -> Transitions:

@@ -4,7 +4,7 @@ State x = (5 joint angles, of each link its velocity across, along and around in
 target in the head's frame). Action u: the joints' torques over their limits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from sonde.errors import positive
 from sonde.objectives import RewardFunction
 from sonde.worlds.base import Plane
-from sonde.worlds.mujoco_engine import control_suite, randomise_joints
+from sonde.worlds.mujoco_engine import control_suite, gathered, randomise_joints
 from sonde.worlds.suite_world import SuiteWorld
 
 LINKS = 6
@@ -82,11 +82,14 @@ class Swimmer(SuiteWorld):
         box = NEAR_TARGET if rng.uniform() < NEAR_TARGET_PROBABILITY else self.target_box
         return np.array([*rng.uniform(-box, box, size=2), model.geom("target").pos[2]])
 
-    def observe(self, data: Any, target: np.ndarray) -> np.ndarray:
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
         """Joints, links' velocities, and where the target is, seen from the nose."""
-        velocities = data.sensordata[FIRST_VELOCITY_SENSOR:].reshape(LINKS, 6)[:, [0, 1, 5]]
-        to_target = (target - data.geom("nose").xpos).dot(data.body("head").xmat.reshape(3, 3))[:2]
-        return np.concatenate([data.qpos[3:], velocities.ravel(), to_target])
+        runs, sensors = len(copies), gathered(copies, "sensordata")
+        velocities = sensors[:, FIRST_VELOCITY_SENSOR:].reshape(runs, LINKS, 6)[..., [0, 1, 5]].reshape(runs, -1)
+        noses = gathered(copies, "geom_xpos")[:, model.geom("nose").id]
+        heads = gathered(copies, "xmat")[:, model.body("head").id].reshape(runs, 3, 3)
+        to_target = ((targets - noses)[:, None] @ heads)[:, 0, :2]
+        return np.concatenate([gathered(copies, "qpos")[:, 3:], velocities, to_target], axis=1)
 
     def show_target(self, model: Any, target: np.ndarray) -> None:
         """A ball with a lamp above it."""
