@@ -1,19 +1,24 @@
-"""Frame strips of the Fetch arm: each task as solved by a script, and free play as a run would go on with it.
+"""Frame strips of the Fetch arm: each task as solved by a script, or what a run does.
 
-    python scripts/draw_fetch.py --out fetch-strips.png [--run DIR]
+    python scripts/draw_fetch.py --out fetch-strips.png
+    python scripts/draw_fetch.py --out fetch-learned.png --run DIR
 
-Rows: pick & place, throw, flip (pale cubes are goals) and, with a run's folder, its next round of free play.
+Rows: pick & place, throw and flip (pale cubes are goals). With a run: a rollout of free play as it would go on, and one
+try at each task with what it has learned; with the paper's settings that is some minutes on two cores.
 """
 
 import argparse
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from sonde import FetchConstruction
+from sonde import FetchConstruction, RunConfig
+from sonde.explorer import Explorer
 from sonde.runs.film import captioned
-from sonde.runs.run import experiment, restore_explorer
+from sonde.runs.run import evaluate_task, experiment, restore_explorer
 from sonde.runs.store import RunStore
 from sonde.worlds.base import Simulators
 from sonde.worlds.fetch_script import arrange, throw, turn
@@ -50,22 +55,30 @@ def solving(name: str) -> dict[int, np.ndarray]:
     return pictures
 
 
-def playing(folder: Path) -> dict[int, np.ndarray]:
-    """Pictures of the first rollout of the round that would come next."""
-    store, pictures = RunStore.open(folder), {}
-    explorer = restore_explorer(store, store.checkpoints()[-1])
+def watched(steps: int, act: Callable[[Callable[[int, Simulators], None]], object]) -> dict[int, np.ndarray]:
+    """Pictures of the first rollout of what `act` does, which takes a function to call after every step."""
+    pictures = {}
 
     def look(step: int, copies: Simulators) -> None:
-        if step in moments(store.config.horizon):
+        if step in moments(steps):
             pictures[step] = copies.picture()
 
-    experiment(store.config, explorer, look)
+    act(look)
     return pictures
 
 
-def strip(title: str, pictures: dict[int, np.ndarray]) -> np.ndarray:
-    """Pictures side by side, with the steps taken written above them."""
-    box = None if title == "throw" else NEAR_THE_ARM
+def learned(config: RunConfig, explorer: Explorer) -> dict[str, dict[int, np.ndarray]]:
+    """Pictures of free play as it would go on, and of the tasks."""
+    config = replace(config, rollouts=1, evaluation_rollouts=1)
+    rows = {"free play": watched(config.horizon, lambda look: experiment(config, explorer, look))}
+    for name in SCRIPTS:
+        attempt = lambda look, name=name: evaluate_task(config, explorer, name, explorer.posterior, look)
+        rows[name] = watched(config.settings_for(name).horizon, attempt)
+    return rows
+
+
+def strip(title: str, pictures: dict[int, np.ndarray], box: tuple[int, int, int, int] | None) -> np.ndarray:
+    """Pictures side by side, or what is in a box of them, with the steps taken written above them."""
     small = lambda picture: np.asarray(Image.fromarray(picture).resize((WIDTH, WIDTH), Image.Resampling.LANCZOS, box))
     return np.concatenate([captioned(small(p), title, f"step {step}", "") for step, p in pictures.items()], axis=1)
 
@@ -74,12 +87,15 @@ def main() -> None:
     """Draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--run", type=Path, help="folder of a run of fetch-construction")
+    parser.add_argument("--run", type=Path, help="folder of a run of fetch-construction: draw what it does, and no script")
     chosen = parser.parse_args()
-    rows = [strip(name, solving(name)) for name in SCRIPTS]
-    if chosen.run is not None:
-        rows.append(strip("free play", playing(chosen.run)))
-    image = Image.fromarray(np.concatenate(rows)).quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    if chosen.run is None:
+        strips = [strip(name, solving(name), None if name == "throw" else NEAR_THE_ARM) for name in SCRIPTS]
+    else:
+        store = RunStore.open(chosen.run)
+        explorer = restore_explorer(store, store.checkpoints()[-1])
+        strips = [strip(name, pictures, None) for name, pictures in learned(store.config, explorer).items()]
+    image = Image.fromarray(np.concatenate(strips)).quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     image.save(chosen.out, optimize=True)
 
 

@@ -1,6 +1,6 @@
 """`sonde evaluate DIR --task T`: solve a task with what a run has learned."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
@@ -24,6 +24,8 @@ class EvaluateArguments:
     """Also plan for the worst that the model holds for plausible, and compare what each plan promises with what it brings."""
     beta: float | None = None
     """How wide the plausible is with --robust, in epistemic stds; by default as in the run."""
+    rollouts: int | None = None
+    """How often to try, from other starts and with other goals where there are any; by default as in the run."""
     video: Path | None = None
     """Film the first run's episode: FILE.mp4 (needs the extra 'render') or FILE.gif. With --robust, that of the robust plan."""
 
@@ -36,6 +38,7 @@ def evaluate(args: list[str]) -> None:
     if chosen.oracle and chosen.robust:
         raise SondeError("evaluate: --oracle and --robust are two reports: ask for one after the other")
     store = RunStore.open(chosen.folder)
+    config = store.config if chosen.rollouts is None else replace(store.config, evaluation_rollouts=chosen.rollouts)
     _check_width(chosen.beta, chosen.robust, store.config.confidence)
     task = with_absolute_path(chosen.task)
     task_named(store.config.world, task)
@@ -52,8 +55,8 @@ def evaluate(args: list[str]) -> None:
     explorer = restore_explorer(store, checkpoints[-1])
     if chosen.robust:
         beta = store.config.beta if chosen.beta is None else chosen.beta
-        return robust_report(store.config, explorer, task, beta, Console(), chosen.video)
-    evaluation_report(store.config, explorer, task, chosen.oracle, Console(), chosen.video)
+        return robust_report(config, explorer, task, beta, Console(), chosen.video)
+    evaluation_report(config, explorer, task, chosen.oracle, Console(), chosen.video)
 
 
 def _check_width(beta: float | None, robust: bool, confidence: str) -> None:
