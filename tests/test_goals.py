@@ -1,5 +1,6 @@
 """Tasks with a goal that is no part of the state: a point in the plane that is told where to go."""
 
+import importlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -296,4 +297,14 @@ def test_success_is_recorded_printed_and_drawn(tmp_path, monkeypatch, capsys):
     COMMANDS["evaluate"]([str(store.folder), "--task", "go", "--oracle"])
     printed = capsys.readouterr().out
     assert printed.count("success") == 3, "of the learned model, of the oracle, and of random actions"
+    tried = []
+
+    def watched(world, controller, horizon, rollouts, *others, **options):
+        tried.append(rollouts)
+        return repeated_rollouts(world, controller, horizon, rollouts, *others, **options)
+
+    monkeypatch.setattr(importlib.import_module("sonde.evaluate"), "repeated_rollouts", watched)
+    for options in ([], ["--rollouts", "5"]):
+        COMMANDS["evaluate"]([str(store.folder), "--task", "go", *options])
+    assert tried == [3, 5]
     assert json.loads((store.folder / "config.json").read_text())["world"] == {"kind": "plane"}
