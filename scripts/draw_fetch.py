@@ -25,7 +25,7 @@ from sonde.worlds.fetch_script import arrange, throw, turn
 from sonde.worlds.fetch_tasks import FETCH_TASKS
 
 FRAMES, WIDTH, COLOURS = 6, 200, 256
-NEAR_THE_ARM = (110, 120, 370, 380)
+NEAR_THE_ARM, IN_ITS_REACH = (110, 120, 370, 380), (50, 70, 400, 420)
 """What is cut out of pictures of what happens there, in pixels."""
 BLOCKS, SEED = 4, 2
 STEPS = {"pick-place": 140, "throw": 170, "flip": 60}
@@ -94,7 +94,8 @@ def main() -> None:
     else:
         store = RunStore.open(chosen.run)
         explorer = restore_explorer(store, store.checkpoints()[-1])
-        strips = [strip(name, pictures, None) for name, pictures in learned(store.config, explorer).items()]
+        rows = learned(store.config, explorer).items()
+        strips = [strip(name, pictures, None if name == "throw" else IN_ITS_REACH) for name, pictures in rows]
     image = Image.fromarray(np.concatenate(strips)).quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     image.save(chosen.out, optimize=True)
 

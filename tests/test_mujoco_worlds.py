@@ -202,7 +202,7 @@ def test_a_restored_copy_goes_on_to_the_last_bit(world):
         state = copies.step(action).next_states[0]
     saved = copies.save(0)
     after = [copies.step(action).next_states[0] for action in actions[10:]]
-    np.testing.assert_array_equal([copies.restore(copy, saved) for copy in range(2)], [state, state])
+    np.testing.assert_array_equal([copies.restore(copy, saved) for copy in (0, -1)], [state, state])
     for action, expected in zip(actions[10:], after, strict=True):
         np.testing.assert_array_equal(copies.step(action).next_states, [expected, expected])
 

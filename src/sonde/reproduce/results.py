@@ -47,8 +47,9 @@ class Results:
         return [method for name, method in self._of if name == setting]
 
     def rounds(self, setting: str, methods: Sequence[str]) -> list[int]:
-        """The rounds that any of these methods has, whatever was measured in them."""
-        return sorted({row["episode"] for method in methods for row in self._of.get((setting, method), ())})
+        """The rounds that all seeds of any of these methods have, whatever was measured in them."""
+        curves = (self.curve(setting, method, "episode") for method in methods)
+        return sorted({int(episode) for curve in curves if curve is not None for episode in curve.episodes})
 
     def curve(self, setting: str, method: str, metric: str) -> Curve | None:
         """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""

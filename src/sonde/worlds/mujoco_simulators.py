@@ -1,9 +1,9 @@
 """Worlds on C MuJoCo: S copies of one model that advance in lockstep.
 
 A `MujocoWorld` says what is particular: the model, how an episode starts, what an action does, what is observed.
-`MujocoSimulators` does the rest: threads, restarts, saved states, pictures, and a word when a simulation diverges. Threads take
-the physics steps, for which MuJoCo lets go of Python's lock, and nothing else: what Python does, it does for all copies at
-once. MuJoCo is imported when a world is opened, not before.
+`MujocoSimulators` does the rest: threads, restarts, saved states, pictures, and a word when a simulation diverges. Threads
+start episodes and take the physics steps, for which MuJoCo lets go of Python's lock; the rest of a step Python does for all
+copies at once. MuJoCo is imported when a world is opened, not before.
 """
 
 import abc
@@ -65,7 +65,10 @@ class MujocoWorld(HostWorld):
 
     @abc.abstractmethod
     def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
-        """The states [S, dx] of copies, whose targets, one row each, are as `start` gave them."""
+        """The states [S, dx] of copies, whose targets, one row each, are as `start` gave them.
+
+        What is observed may depend on what was observed before, in this episode: a world may write that into `targets`.
+        """
 
     def show_target(self, model: Any, target: np.ndarray) -> None:
         """Let the model that is drawn have the target where the copy has it."""
@@ -171,7 +174,8 @@ class MujocoSimulators(Simulators):
         mujoco.mj_forward(self.model, data)
         mujoco.mj_setState(self.model, data, saved[:size], everything)  # in some versions that moved the solver's warm start
         self.targets[copy] = saved[size:]
-        return self._checked_states(slice(copy, copy + 1))[0]
+        place = range(self.runs)[copy]  # of -1, the last one
+        return self._checked_states(slice(place, place + 1))[0]
 
     def close(self) -> None:
         """End the threads, give OpenGL back."""
@@ -194,7 +198,10 @@ class MujocoSimulators(Simulators):
         return target
 
     def _checked_states(self, which: slice) -> np.ndarray:
-        """States of those copies, unless a simulation has diverged (MuJoCo then warns and starts it over from its defaults)."""
+        """States of those copies, unless a simulation has diverged (MuJoCo then warns and starts it over from its defaults).
+
+        Neighbours, so that their targets are those of the array and no copies: a world may write into them.
+        """
         copies = self.data[which]
         warned = np.stack([data.warning.number for data in copies])
         states = self.world.observe(self.model, copies, self.targets[which])
