@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from control_problems import Linear
-from sonde import SAC, Experiment, GymWorld, OwnSystem, RunConfig, SondeError
+from sonde import SAC, Experiment, GymWorld, OwnSystem, ProbabilisticEnsemble, RunConfig, SondeError
 from sonde.cli import resume
 from sonde.config import from_json, to_json
 from sonde.metrics import prediction_error
@@ -199,6 +199,15 @@ def test_progress_says_how_many_more():
     assert "model error -, largest uncertainty 0.25, prediction error 0.125" in printed
     assert ", uncertainty " not in printed, "which is not the one that the rule is about"
     assert "about 7 more episodes until uncertainty<0.099" in printed
+
+
+@pytest.mark.parametrize(("model", "shown"), [(TINY.model, 0.5), (ProbabilisticEnsemble(), 0.25)])
+def test_the_uncertainty_that_is_shown_suits_the_model(model, shown):
+    text = io.StringIO()
+    row = {"seed": 0, "episode": 1, "transitions": 12, "max_epistemic_common": 0.5, "max_epistemic": 0.25}
+    with LiveProgress(replace(TINY, model=model), Console(file=text, width=200), []) as progress:
+        progress("done", 1, [row])
+    assert f", uncertainty {shown}" in text.getvalue()
 
 
 @pytest.mark.parametrize("until", ["soon", "uncertainty", "uncertainty<", "uncertainty<0", "information<nan", "information<=2"])

@@ -12,6 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 
 from sonde.config import RunConfig
+from sonde.models import GaussianProcess, Model
 from sonde.tasks import task_label
 
 PHASES = {
@@ -19,13 +20,15 @@ PHASES = {
     "fit": "learning from the measurements",
     "evaluate": "judging the model and trying the tasks",
 }
-MEASURED = {
-    "information": ("realised_information_gain", 0),
-    "uncertainty": ("max_epistemic_common", 4),
-    "model error": ("model_rmse", 4),
-}
-"""Columns: the key of the metric, and digits. A stopping rule shows its own instead of the one that is named like it."""
 Row = dict[str, Any]
+
+
+def measured(model: Model) -> dict[str, tuple[str, int]]:
+    """Columns: the key of the metric, and digits. A stopping rule shows its own instead of the one that is named like it."""
+    # what a Gaussian process holds for uncertain changes with its hyper-parameters, so it is judged by one kernel throughout;
+    # an ensemble is not, since in many dimensions that kernel has nothing nearby
+    uncertainty = "max_epistemic_common" if isinstance(model, GaussianProcess) else "max_epistemic"
+    return {"information": ("realised_information_gain", 0), "uncertainty": (uncertainty, 4), "model error": ("model_rmse", 4)}
 
 
 class LiveProgress:
@@ -36,7 +39,9 @@ class LiveProgress:
         self.config, self.console = config, console
         self.rule = config.stopping_rule
         self.worst: list[tuple[int, float]] = []  # episodes and what the rule looks at, of the run that is furthest from it
-        self.measured = {name: what for name, what in MEASURED.items() if self.rule is None or name != self.rule.subject}
+        self.measured = measured(config.model)
+        if self.rule:
+            self.measured.pop(self.rule.subject)
         self.columns = ["episode", "transitions", *self.measured]
         self.columns += [quantity.label for quantity in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
