@@ -17,6 +17,7 @@ from PIL import Image
 
 from sonde import FetchConstruction, RunConfig
 from sonde.explorer import Explorer
+from sonde.rollout import OnStep
 from sonde.runs.film import captioned
 from sonde.runs.run import evaluate_task, experiment, restore_explorer
 from sonde.runs.store import RunStore
@@ -55,7 +56,7 @@ def solving(name: str) -> dict[int, np.ndarray]:
     return pictures
 
 
-def watched(steps: int, act: Callable[[Callable[[int, Simulators], None]], object]) -> dict[int, np.ndarray]:
+def watched(steps: int, act: Callable[[OnStep], object]) -> dict[int, np.ndarray]:
     """Pictures of the first rollout of what `act` does, which takes a function to call after every step."""
     pictures = {}
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import fetch_files  # noqa: F401
 from sonde.bench import free_play, runner
 from sonde.bench.measuring import Plan
 from sonde.bench.table import in_short

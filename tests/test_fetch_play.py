@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import fetch_files  # noqa: F401
 from sonde import FetchConstruction, GoalTask
 from sonde.config import TaskSettings, from_json, to_json
 from sonde.data import Trajectory

@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
+import mujoco
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from fetch_files import mujoco
 from sonde import FetchConstruction, SondeError
 from sonde.worlds.fetch import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
 from sonde.worlds.fetch_interaction import interaction
