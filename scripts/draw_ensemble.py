@@ -19,11 +19,11 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from sonde import ICEM, Explorer, Pendulum, Trajectory, rollout
-from sonde.models.base import Belief
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.precision import double_precision
-from sonde.runs.figures import STYLE
-from sonde.runs.states_figure import GRID, uncertainty_field
+from sonde._internal.precision import double_precision
+from sonde.models._base import Belief
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.runs.figures._curves import STYLE
+from sonde.runs.figures._states import GRID, uncertainty_field
 
 MODEL = ProbabilisticEnsemble(members=5, width=128)
 MEAN, EPISTEMIC, ALEATORIC = "#0072B2", "#56B4E9", "#C04800"

@@ -16,14 +16,14 @@ import numpy as np
 from PIL import Image
 
 from sonde import FetchConstruction, RunConfig
+from sonde.control._rollout import OnStep
 from sonde.explorer import Explorer
-from sonde.rollout import OnStep
-from sonde.runs.film import captioned
-from sonde.runs.run import evaluate_task, experiment, restore_explorer
-from sonde.runs.store import RunStore
-from sonde.worlds.base import Simulators
-from sonde.worlds.fetch_script import arrange, throw, turn
-from sonde.worlds.fetch_tasks import FETCH_TASKS
+from sonde.runs._run import evaluate_task, experiment, restore_explorer
+from sonde.runs._store import RunStore
+from sonde.runs.figures._film import captioned
+from sonde.worlds._base import Simulators
+from sonde.worlds.fetch._script import arrange, throw, turn
+from sonde.worlds.fetch._tasks import FETCH_TASKS
 
 FRAMES, WIDTH, COLOURS = 6, 200, 256
 NEAR_THE_ARM, IN_ITS_REACH = (110, 120, 370, 380), (50, 70, 400, 420)

@@ -19,14 +19,14 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from sonde import preset
+from sonde._internal.precision import double_precision
+from sonde.evaluation._metrics import believe_many
 from sonde.explorer import Explorer
-from sonde.metrics import believe_many
-from sonde.precision import double_precision
-from sonde.runs.figures import LOOKS, STYLE, save_figure
-from sonde.runs.run import build_explorer, episode_metrics, experiment
+from sonde.runs._run import build_explorer, episode_metrics, experiment
+from sonde.runs.figures._curves import LOOKS, STYLE, save_figure
 from sonde.worlds import FetchConstruction
-from sonde.worlds.base import Transitions
-from sonde.worlds.fetch_layout import REST_HEIGHT, block_positions, grip_position
+from sonde.worlds._base import Transitions
+from sonde.worlds.fetch._layout import REST_HEIGHT, block_positions, grip_position
 
 METHODS = ("opax-heuristic", "cee-us", "random")
 PLAYS = ("random", "pushed")

@@ -20,8 +20,8 @@ from matplotlib.ticker import ScalarFormatter
 
 from sonde import evaluate, preset, rollout
 from sonde.imagination import Pessimistic
-from sonde.runs.figures import STYLE
-from sonde.runs.run import build_explorer
+from sonde.runs._run import build_explorer
+from sonde.runs.figures._curves import STYLE
 
 EPISODES, TASK = 2, "swing-up"
 COLUMNS = ("seed", "plan", "nominal", "guaranteed", "true system")

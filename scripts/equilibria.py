@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from sonde.runs.analysis import learned_system
-from sonde.runs.run import restore_explorer
-from sonde.runs.store import RunStore
-from sonde.theory import Equilibrium
-from sonde.theory.linear import matched
-from sonde.worlds.pendulum import GRAVITY, LENGTH, TIME_STEP
+from sonde.analysis._linear import matched
+from sonde.runs._analysis import learned_system
+from sonde.runs._run import restore_explorer
+from sonde.runs._store import RunStore
+from sonde.analysis import Equilibrium
+from sonde.worlds._pendulum import GRAVITY, LENGTH, TIME_STEP
 
 RESTS = {"upright": 0.0, "hanging": np.pi}
 NEAR = 0.5

@@ -16,8 +16,8 @@ from jaxtyping import Array, Float, Key
 
 from sonde import FetchConstruction, preset
 from sonde.solvers import ICEM
-from sonde.worlds.fetch_layout import block_positions, grip_position
-from sonde.worlds.fetch_tasks import FETCH_TASKS, Flip, PickPlace, Throw
+from sonde.worlds.fetch._layout import block_positions, grip_position
+from sonde.worlds.fetch._tasks import FETCH_TASKS, Flip, PickPlace, Throw
 
 
 class Simulated:

@@ -17,10 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonde import preset, rollout
+from sonde._internal.precision import double_precision
 from sonde.data import Data
-from sonde.models.base import Model
-from sonde.precision import double_precision
-from sonde.runs.run import build_explorer
+from sonde.models._base import Model
+from sonde.runs._run import build_explorer
 
 # networks multiply with the device's fast precision (10 bits of mantissa on some GPUs); Gaussian processes in full double
 TOLERANCES = {"pendulum-gp-lite": 1e-6, "pendulum-pe-lite": 2e-2}

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from benchmarks.work import ensemble_queries, imagined_transitions
 
-from sonde.bench.work import ensemble_queries, imagined_transitions
-from sonde.config import RunConfig
+from sonde.evaluation._metrics import judge, realised_information_gain
 from sonde.explorer import Explorer
-from sonde.metrics import judge, realised_information_gain
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.presets import PRESETS, preset
-from sonde.runs.run import build_explorer, evaluate_task, experiment
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.runs._config import RunConfig
+from sonde.runs._presets import PRESETS, preset
+from sonde.runs._run import build_explorer, evaluate_task, experiment
 from sonde.solvers import ICEM
 
 VARIANTS = {

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, DotProduct, Ma
 
 from sonde import GaussianProcess
 from sonde.data import Data
-from sonde.models.gp import GPParams
+from sonde.models._gaussian_process import GPParams
 
 DX, DU, QUERIES = 2, 1, 40
 LENGTHSCALES = np.array([[0.7, 1.6, 1.1], [2.5, 0.5, 0.9]])

@@ -12,23 +12,23 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from benchmarks.figure import figure_of
+from benchmarks.measuring import Plan
+from benchmarks.rows import Row
+from benchmarks.table import in_short, main_table
 
 import command_line
 from sonde import cli
 from sonde.bench import ensembles, episodes, measuring, peer_posterior, processes, real_time, runner, time_to_task, work
-from sonde.bench.figure import figure_of
-from sonde.bench.measuring import Plan
-from sonde.bench.rows import Row
-from sonde.bench.table import in_short, main_table
 from sonde.data import Data
 from sonde.imagination import Mean
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.models.network import Network
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._network import Network
 from sonde.objectives import InformationGain
-from sonde.presets import preset
-from sonde.runs.run import build_explorer
+from sonde.runs._presets import preset
+from sonde.runs._run import build_explorer
 from sonde.solvers import ICEM, SAC, ControlProblem
-from sonde.solvers.learner import Batch
+from sonde.solvers._learner import Batch
 
 MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
 
@@ -305,7 +305,7 @@ def test_importing_touches_no_device():
 def test_the_peak_of_memory_is_that_of_the_process_alone():
     code = """
 import numpy
-from sonde.bench.processes import peak_of_this_process
+from benchmarks.processes import peak_of_this_process
 held = numpy.ones(%d)
 result = {"peak": peak_of_this_process()}
 """
@@ -341,8 +341,8 @@ def test_gpytorch_is_asked_the_same(question, fast_variances):
 
 def test_pytorch_icem_imagines_as_much_as_ours():
     torch, icem = (pytest.importorskip(name) for name in ("torch", "pytorch_icem"))
-    from sonde.bench.ensembles import TINY
-    from sonde.bench.peer_planning import TorchEnsemble, _planner
+    from benchmarks.ensembles import TINY
+    from benchmarks.peer_planning import TorchEnsemble, _planner
 
     setting = replace(TINY, solver=ICEM(samples=40, horizon=5, elites=10, iterations=3, keep_fraction=0.3))
     ensemble = TorchEnsemble(torch, setting)

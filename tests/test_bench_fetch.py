@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from benchmarks.measuring import Plan
+from benchmarks.table import in_short
 
 from sonde.bench import free_play, runner
-from sonde.bench.measuring import Plan
-from sonde.bench.table import in_short
 from sonde.imagination import MemberTrajectories
-from sonde.runs.run import build_explorer, experiment
-from sonde.solvers.base import PlanningPolicy
+from sonde.runs._run import build_explorer, experiment
+from sonde.solvers._base import PlanningPolicy
 
 
 def test_a_control_step_has_two_parts():

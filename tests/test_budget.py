@@ -11,9 +11,9 @@ import pytest
 from control_problems import Linear, clock, midnight, of_action, problem_of
 from sonde import ICEM, Controller, Planner, SondeError, policies, realtime, rollout, thinking
 from sonde.objectives import TaskReward
-from sonde.policies import RandomPolicy
-from sonde.solvers.base import PlanningPolicy
-from sonde.solvers.icem import ICEMState
+from sonde.solvers._base import PlanningPolicy
+from sonde.solvers._icem import ICEMState
+from sonde.solvers._policy import RandomPolicy
 from sonde.worlds import Pendulum
 
 CONSTANT = ICEM(horizon=4, samples=8, elites=2, iterations=9)  # turns of one size: warming up takes three

@@ -22,9 +22,9 @@ from sonde import (
     Trajectory,
     rollout,
 )
-from sonde.calibration import LEVELS, Calibrated, Factors, best_factors, calibrate, calibration_error, coverage
 from sonde.data import Data
-from sonde.models.base import Members
+from sonde.models._base import Members
+from sonde.models._calibration import LEVELS, Calibrated, Factors, best_factors, calibrate, calibration_error, coverage
 from tiny import TINY
 
 # ---- which rows are held out -------------------------------------------------------------------------------------------------

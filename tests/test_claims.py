@@ -7,13 +7,13 @@ import zlib
 
 import numpy as np
 import pytest
+from experiments.claims import CLAIMS, judge_claims, markdown, print_claims
+from experiments.evidence import above, below, overall, within
+from experiments.paper import ACTIVE, FIGURES
 from rich.console import Console
 
-from sonde.errors import SondeError
-from sonde.reproduce.claims import CLAIMS, judge_claims, markdown, print_claims
-from sonde.reproduce.evidence import above, below, overall, within
-from sonde.reproduce.paper import ACTIVE, FIGURES
-from sonde.reproduce.results import Results
+from sonde._internal.errors import SondeError
+from sonde.runs.sweep._results import Results
 
 SEEDS, ROUNDS = 8, 6
 COMMON = "max_epistemic_common"

@@ -8,7 +8,7 @@ import pytest
 
 from command_line import call
 from sonde import METHODS
-from sonde.runs.store import RunStore
+from sonde.runs._store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 
 

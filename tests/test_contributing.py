@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sonde import ICEM, METHODS
-from sonde.runs.figures import draw_curves
-from sonde.runs.run import run
-from sonde.runs.store import RunStore
+from sonde.runs._run import run
+from sonde.runs._store import RunStore
+from sonde.runs.figures._curves import draw_curves
 
 TEXT = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
 

@@ -15,7 +15,7 @@ import safetensors.numpy
 
 import sonde
 from sonde import SondeError
-from sonde.deploy import load_policy
+from sonde.control.deploy import load_policy
 
 FACTS = {"format": "sonde-policy-1"}
 DOCS = Path(__file__).parent.parent / "docs"
@@ -69,10 +69,10 @@ def test_extreme_states_make_no_warnings(file):
 
 
 def test_it_equals_the_actor_that_was_saved(tmp_path):
-    from sonde.models.network import Network
-    from sonde.models.normaliser import Normaliser
-    from sonde.policies import Controller
-    from sonde.solvers.actor import ActorPolicy
+    from sonde.control._controller import Controller
+    from sonde.models._network import Network
+    from sonde.models._normaliser import Normaliser
+    from sonde.solvers._actor import ActorPolicy
 
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(0), 2)
@@ -153,7 +153,7 @@ def test_the_page_shows_how(file, tmp_path, monkeypatch):
 
 def test_neither_the_package_nor_deploy_imports_jax():
     heavy = "{'jax', 'jaxlib', 'equinox', 'matplotlib', 'tyro'}"
-    code = f"import sys, sonde, sonde.deploy; assert not {heavy} & set(sys.modules); from sonde import ICEM; import jax"
+    code = f"import sys, sonde, sonde.control.deploy; assert not {heavy} & set(sys.modules); from sonde import ICEM; import jax"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
@@ -168,7 +168,7 @@ def test_names_are_where_type_checkers_see_them():
 
 
 def test_functions_are_not_hidden_by_modules_of_the_same_name():
-    code = "import sonde.rollout, sonde.evaluate, sonde; assert callable(sonde.rollout) and callable(sonde.evaluate)"
+    code = "import sonde.control._rollout, sonde.evaluation._evaluate, sonde; assert callable(sonde.control._rollout) and callable(sonde.evaluation._evaluate)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

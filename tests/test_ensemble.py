@@ -14,8 +14,8 @@ from scipy.stats import norm, truncnorm
 
 from sonde import Pendulum, ProbabilisticEnsemble, SondeError
 from sonde.data import Data
-from sonde.models.network import Network
-from sonde.models.normaliser import Normaliser
+from sonde.models._network import Network
+from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain
 
 # compiling is most of what these tests cost, hence few settings, and little effort spent on code that runs a few steps only

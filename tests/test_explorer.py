@@ -18,15 +18,15 @@ from sonde import (
     evaluate,
     rollout,
 )
-from sonde.config import RunConfig
+from sonde.evaluation._metrics import judge
 from sonde.imagination import Imagination
 from sonde.methods import METHODS, Method
-from sonde.metrics import judge
-from sonde.models.base import Belief, Model, Posterior
+from sonde.models._base import Belief, Model, Posterior
 from sonde.objectives import Objective
-from sonde.runs.run import build_explorer
-from sonde.solvers.base import Planner
-from sonde.worlds.base import JaxWorld
+from sonde.runs._config import RunConfig
+from sonde.runs._run import build_explorer
+from sonde.solvers._base import Planner
+from sonde.worlds._base import JaxWorld
 from tiny import TINY
 
 WORLD = Pendulum()

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 
 from sonde import FetchConstruction, GoalTask
-from sonde.config import TaskSettings, from_json, to_json
 from sonde.data import Trajectory
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.presets import FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS, preset
-from sonde.runs.run import episode_metrics, run
-from sonde.runs.store import RunStore
-from sonde.solvers.icem import ICEM
-from sonde.worlds.fetch import FetchSimulators
-from sonde.worlds.fetch_interaction import interaction
-from sonde.worlds.fetch_layout import block_positions
-from sonde.worlds.fetch_script import arrange, throw, turn
-from sonde.worlds.fetch_tasks import FETCH_TASKS
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.runs._config import TaskSettings, from_json, to_json
+from sonde.runs._presets import FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS, preset
+from sonde.runs._run import episode_metrics, run
+from sonde.runs._store import RunStore
+from sonde.solvers._icem import ICEM
+from sonde.worlds.fetch._interaction import interaction
+from sonde.worlds.fetch._layout import block_positions
+from sonde.worlds.fetch._script import arrange, throw, turn
+from sonde.worlds.fetch._tasks import FETCH_TASKS
+from sonde.worlds.fetch._world import FetchSimulators
 
 SOLVER = ICEM(samples=6, elites=3, iterations=2, horizon=3)
 TINY = replace(

@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde.worlds.fetch_interaction import interaction
-from sonde.worlds.fetch_layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions
-from sonde.worlds.fetch_tasks import FETCH_TASKS, Flip, PickPlace, Throw
+from sonde.worlds.fetch._interaction import interaction
+from sonde.worlds.fetch._layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions
+from sonde.worlds.fetch._tasks import FETCH_TASKS, Flip, PickPlace, Throw
 
 U = jnp.zeros(4)
 

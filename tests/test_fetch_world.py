@@ -9,12 +9,12 @@ import pytest
 from scipy.spatial.transform import Rotation
 
 from sonde import FetchConstruction, SondeError
-from sonde.worlds.fetch import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
-from sonde.worlds.fetch_interaction import interaction
-from sonde.worlds.fetch_layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions, finger_positions, grip_position
-from sonde.worlds.fetch_scene import scene
-from sonde.worlds.fetch_script import arrange, carry, tip
-from sonde.worlds.fetch_tasks import PickPlace
+from sonde.worlds.fetch._interaction import interaction
+from sonde.worlds.fetch._layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions, finger_positions, grip_position
+from sonde.worlds.fetch._scene import scene
+from sonde.worlds.fetch._script import arrange, carry, tip
+from sonde.worlds.fetch._tasks import PickPlace
+from sonde.worlds.fetch._world import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
 
 WORLD = FetchConstruction()
 STEP = 0.04

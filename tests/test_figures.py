@@ -10,22 +10,32 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from sonde.calibration import LEVELS
-from sonde.config import RunConfig
+from sonde._internal.errors import SondeError
 from sonde.data import Trajectory
-from sonde.errors import SondeError
 from sonde.explorer import Explorer
 from sonde.methods import METHODS
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.models.gp import GaussianProcess
+from sonde.models._calibration import LEVELS
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._gaussian_process import GaussianProcess
 from sonde.runs import figures
-from sonde.runs.calibration_figure import AFTER, BEFORE, calibration_figure
-from sonde.runs.figures import LOOKS, curve, draw_calibration, draw_curves, draw_run, draw_states, grouped, labels, panels_of
-from sonde.runs.states_figure import episode_of, states_figure, uncertainty_field
-from sonde.runs.store import RunStore
-from sonde.solvers.icem import ICEM
+from sonde.runs._config import RunConfig
+from sonde.runs._store import RunStore
+from sonde.runs.figures._calibration import AFTER, BEFORE, calibration_figure
+from sonde.runs.figures._curves import (
+    LOOKS,
+    curve,
+    draw_calibration,
+    draw_curves,
+    draw_run,
+    draw_states,
+    grouped,
+    labels,
+    panels_of,
+)
+from sonde.runs.figures._states import episode_of, states_figure, uncertainty_field
+from sonde.solvers._icem import ICEM
 from sonde.worlds import Pendulum
-from sonde.worlds.base import Plane, World
+from sonde.worlds._base import Plane, World
 
 METRICS = [panel.key for panel in figures.PANELS]
 

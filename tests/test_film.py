@@ -12,15 +12,15 @@ from imageio_ffmpeg import get_ffmpeg_exe
 from PIL import Image
 
 from sonde import HostWorld, JaxWorld, MountainCar, Pendulum, evaluate
-from sonde.errors import SondeError
-from sonde.models.gp import GaussianProcess
-from sonde.randomness import episode_keys
+from sonde._internal.errors import SondeError
+from sonde._internal.randomness import episode_keys
+from sonde.models._gaussian_process import GaussianProcess
 from sonde.runs import film
-from sonde.runs.film import Film, captioned, check_film, write_film
-from sonde.runs.run import build_explorer, experiment
-from sonde.runs.store import RunStore
-from sonde.solvers.icem import ICEM
-from sonde.worlds.base import Simulators, Stepped
+from sonde.runs._run import build_explorer, experiment
+from sonde.runs._store import RunStore
+from sonde.runs.figures._film import Film, captioned, check_film, write_film
+from sonde.solvers._icem import ICEM
+from sonde.worlds._base import Simulators, Stepped
 from test_cli import call
 from tiny import TINY
 
@@ -113,7 +113,7 @@ def test_rate_is_that_of_the_world(finished, tmp_path, monkeypatch):
 def test_what_cannot_be_written_is_refused_before_any_work(finished, tmp_path, monkeypatch, capsys, name, message):
     (tmp_path / "folder.gif").mkdir()
     (tmp_path / "file").write_text("mine")
-    monkeypatch.setattr("sonde.runs.run.restore_explorer", lambda *_: pytest.fail("work was done"))
+    monkeypatch.setattr("sonde.runs._run.restore_explorer", lambda *_: pytest.fail("work was done"))
     assert call(monkeypatch, "evaluate", str(finished), "--task", "swing-up", "--video", str(tmp_path / name)) == 2
     with pytest.raises(SondeError, match=message):
         check_film(tmp_path / name)

@@ -11,10 +11,10 @@ import pytest
 from sonde import ProbabilisticEnsemble
 from sonde.data import Data
 from sonde.imagination import MemberTrajectories, Optimistic
-from sonde.models.ensemble import EnsembleParams, EnsemblePosterior
-from sonde.models.fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_here
-from sonde.models.network import Network
-from sonde.models.normaliser import Normaliser
+from sonde.models._ensemble import EnsembleParams, EnsemblePosterior
+from sonde.models._fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_here
+from sonde.models._network import Network
+from sonde.models._normaliser import Normaliser
 from sonde.objectives import InformationGain
 from sonde.solvers import ControlProblem
 

@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from sonde import ICEM, SAC, Experiment, GoalTask, OwnSystem, SondeError, Task, TrueDynamics, evaluate
-from sonde.cli import COMMANDS
-from sonde.config import RunConfig
+from sonde._internal.randomness import episode_keys, for_purpose, rollout_keys
+from sonde.cli._main import COMMANDS
+from sonde.control._controller import Controller
+from sonde.control._rollout import repeated_rollouts
 from sonde.data import Trajectory
+from sonde.evaluation._tasks import goals_for, task_named
 from sonde.imagination import Mean
-from sonde.models.ensemble import ProbabilisticEnsemble
+from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.objectives import TaskReward
-from sonde.policies import Controller
-from sonde.randomness import episode_keys, for_purpose, rollout_keys
-from sonde.rollout import repeated_rollouts
-from sonde.runs.figures import grouped, panels_of
-from sonde.runs.run import run
-from sonde.runs.store import RunStore
-from sonde.solvers.base import ControlProblem, PlanningPolicy
-from sonde.tasks import goals_for, task_named
+from sonde.runs._config import RunConfig
+from sonde.runs._run import run
+from sonde.runs._store import RunStore
+from sonde.runs.figures._curves import grouped, panels_of
+from sonde.solvers._base import ControlProblem, PlanningPolicy
 from sonde.worlds import WORLDS, HostWorld, JaxWorld, Simulators, Stepped, World
 from tiny import TINY
 
@@ -303,7 +303,7 @@ def test_success_is_recorded_printed_and_drawn(tmp_path, monkeypatch, capsys):
         tried.append(rollouts)
         return repeated_rollouts(world, controller, horizon, rollouts, *others, **options)
 
-    monkeypatch.setattr(importlib.import_module("sonde.evaluate"), "repeated_rollouts", watched)
+    monkeypatch.setattr(importlib.import_module("sonde.evaluation._evaluate"), "repeated_rollouts", watched)
     for options in ([], ["--rollouts", "5"]):
         COMMANDS["evaluate"]([str(store.folder), "--task", "go", *options])
     assert tried == [3, 5]

@@ -15,7 +15,7 @@ from gp_reference import (
     start_of,
 )
 from sonde import GaussianProcess, SondeError
-from sonde.models.kernels import KERNELS
+from sonde.models._kernels import KERNELS
 
 CAPACITY = 500
 

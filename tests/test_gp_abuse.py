@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, ours, parameters, start_of
 from sonde import GaussianProcess
 from sonde.data import Data
-from sonde.models.gp import GPParams
+from sonde.models._gaussian_process import GPParams
 
 SMALL = 12
 QUICK = {"learned": GaussianProcess(steps=5, rank=0), "low rank": GaussianProcess(steps=5, rank=6)}

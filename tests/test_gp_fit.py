@@ -10,7 +10,7 @@ from scipy.optimize import approx_fprime, minimize
 
 from gp_reference import DX, data_of, fit, log_posterior, ours, start_of
 from sonde import GaussianProcess
-from sonde.models.gp import GPParams
+from sonde.models._gaussian_process import GPParams
 
 
 def sample_of_a_gp(count=250, noise=0.1):

@@ -10,8 +10,8 @@ from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, problem, reference_kernel, reference_scale
 from sonde import GaussianProcess
-from sonde.models.gp import GPParams
-from sonde.models.kernels import KERNELS
+from sonde.models._gaussian_process import GPParams
+from sonde.models._kernels import KERNELS
 
 
 def unpack(vector) -> GPParams:

@@ -11,8 +11,8 @@ from scipy.spatial.distance import cdist
 
 from gp_reference import believe, condition, data_of, fit, ours, parameters, problem, reference_posterior, start_of
 from sonde import GaussianProcess, Pendulum
-from sonde.models.gp import GPParams
-from sonde.precision import double_precision
+from sonde._internal.precision import double_precision
+from sonde.models._gaussian_process import GPParams
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from sonde import PRESETS, GaussianProcess, cli
-from sonde.config import from_json, to_json
-from sonde.errors import SondeError
-from sonde.runs.store import RunStore
-from sonde.tasks import load_from_file, reward_named
+from sonde._internal.errors import SondeError
+from sonde._internal.user_code import load_from_file
+from sonde.evaluation._tasks import reward_named
+from sonde.runs._config import from_json, to_json
+from sonde.runs._store import RunStore
 from sonde.worlds import WORLDS, GymWorld
 from test_cli import call
 

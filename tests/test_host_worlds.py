@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from sonde import Explorer, SondeError, evaluate, rollout
+from sonde._internal.randomness import episode_keys
 from sonde.data import Data, Trajectory
-from sonde.models.normaliser import Normaliser
-from sonde.randomness import episode_keys
-from sonde.runs.run import build_explorer, experiment
-from sonde.solvers.base import Planner
-from sonde.tasks import reward_named
+from sonde.evaluation._tasks import reward_named
+from sonde.models._normaliser import Normaliser
+from sonde.runs._run import build_explorer, experiment
+from sonde.solvers._base import Planner
 from sonde.worlds import HostWorld, OwnSystem, Simulators, Stepped
 from tiny import TINY
 

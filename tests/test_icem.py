@@ -12,8 +12,8 @@ from sonde import ICEM, Belief, Posterior, SondeError
 from sonde.imagination import MemberTrajectories, Optimistic
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem
-from sonde.solvers.base import PlanningPolicy, first_action
-from sonde.solvers.icem import ICEMState
+from sonde.solvers._base import PlanningPolicy, first_action
+from sonde.solvers._icem import ICEMState
 
 
 @eqx.filter_jit

@@ -8,11 +8,11 @@ import pytest
 from scipy.stats import norm
 
 from sonde import Belief, GaussianProcess, Posterior
-from sonde.calibration import LEVELS, calibration_error, coverage
 from sonde.data import Data
+from sonde.evaluation._metrics import realised_information_gain
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
-from sonde.metrics import realised_information_gain
-from sonde.models.gp import GPParams
+from sonde.models._calibration import LEVELS, calibration_error, coverage
+from sonde.models._gaussian_process import GPParams
 from sonde.objectives import Imagined, InformationGain, TaskReward, UncertaintySum, information_gain
 from sonde.solvers import ControlProblem
 

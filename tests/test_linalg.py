@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sonde.models.linalg import gaussian_log_density, pivoted_cholesky, safe_cholesky, triangular_inverse
+from sonde.models._linalg import gaussian_log_density, pivoted_cholesky, safe_cholesky, triangular_inverse
 
 
 @pytest.mark.parametrize("size", [30, 141])

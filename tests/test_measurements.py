@@ -15,15 +15,15 @@ import numpy as np
 import pytest
 
 from sonde import measurements
+from sonde._internal.errors import SondeError
+from sonde.control._rollout import rollout
 from sonde.data import Trajectory
-from sonde.errors import SondeError
 from sonde.explorer import Explorer
-from sonde.measurements import read_measurements
-from sonde.rollout import rollout
 from sonde.runs import figures
-from sonde.runs.export import export_run
-from sonde.runs.run import build_explorer, restore_explorer, run
-from sonde.runs.store import RunStore
+from sonde.runs._export import export_run
+from sonde.runs._measurements import read_measurements
+from sonde.runs._run import build_explorer, restore_explorer, run
+from sonde.runs._store import RunStore
 from sonde.worlds import OwnSystem, Pendulum
 from test_cli import call, everything
 from test_runs import contents, damage_flip, quiet, without_times

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from sonde import METHODS, Belief, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
 from sonde.imagination import Chance, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
-from sonde.models.base import Members
+from sonde.models._base import Members
 from sonde.objectives import (
     Imagined,
     InformationGain,

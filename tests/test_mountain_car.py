@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sonde import WORLDS, MountainCar
-from sonde.errors import SondeError
+from sonde._internal.errors import SondeError
 from sonde.worlds import mountain_car
 
 WORLD = MountainCar()

@@ -18,14 +18,14 @@ with warnings.catch_warnings():
 from dm_control.rl import control
 
 from sonde import ICEM, WORLDS, Cheetah, Explorer, ProbabilisticEnsemble, Reacher, SondeError, Swimmer, evaluate, rollout
-from sonde.models.base import Belief
+from sonde._internal.randomness import episode_keys, for_purpose, rollout_keys
+from sonde.evaluation._tasks import goals_for, task_named
+from sonde.models._base import Belief
 from sonde.objectives import Imagined, TaskReward
-from sonde.randomness import episode_keys, for_purpose, rollout_keys
-from sonde.tasks import goals_for, task_named
 from sonde.worlds import mujoco_simulators, sampling
-from sonde.worlds.base import HostWorld, Simulators, Stepped
-from sonde.worlds.mujoco_engine import engine
-from sonde.worlds.mujoco_simulators import MujocoSimulators
+from sonde.worlds._base import HostWorld, Simulators, Stepped
+from sonde.worlds._mujoco import engine
+from sonde.worlds._mujoco_simulators import MujocoSimulators
 
 TRANSITIONS = 1000
 WORLDS_HERE = [Reacher(), Swimmer(), Cheetah()]

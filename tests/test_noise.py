@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.signal import periodogram
 
-from sonde.solvers.noise import coloured_noise
+from sonde._internal.coloured_noise import coloured_noise
 
 HORIZON, SAMPLES, DIM = 100, 20_000, 2
 EXPONENTS = [0.0, 0.25, 2.0, 3.5]

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from sonde import ICEM, Experiment, Explorer, GaussianProcess, OwnSystem, Pendulum, RunConfig, SondeError, Trajectory
-from sonde.cli import COMMANDS
-from sonde.runs.run import build_explorer
-from sonde.runs.store import RunStore
+from sonde.cli._main import COMMANDS
+from sonde.runs._run import build_explorer
+from sonde.runs._store import RunStore
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_robot.py"

@@ -12,10 +12,10 @@ from jaxtyping import Array, Float
 
 from control_problems import Linear, problem_of
 from sonde import ICEM, Controller, Experiment, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, realtime
+from sonde.control._deadline import Punctual, Thought, Timing, seconds_per_action
 from sonde.objectives import TaskReward
-from sonde.policies import Interruptible
-from sonde.realtime import Punctual, Thought, Timing, seconds_per_action
-from sonde.solvers.base import PlanningPolicy
+from sonde.solvers._base import PlanningPolicy
+from sonde.solvers._policy import Interruptible
 
 FAR = 1e9  # a deadline that nothing misses
 SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)

@@ -16,14 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from experiments.command import Experiment, run_missing
+from experiments.paper import SCALES, Scale
 from rich.console import Console
 
-from sonde.errors import SondeError
+from sonde._internal.errors import SondeError
 from sonde.reproduce import cluster, grid, local
-from sonde.reproduce.command import Experiment, run_missing
-from sonde.reproduce.grid import REFERENCES, Batch
-from sonde.reproduce.local import run_locally
-from sonde.reproduce.paper import SCALES, Scale
+from sonde.runs.sweep._grid import REFERENCES, Batch
+from sonde.runs.sweep._local import run_locally
 from tiny import TINY
 
 # Ray starts its processes by a fork, of which JAX, if another test has used it here, warns; they replace themselves at once
@@ -201,9 +201,9 @@ def test_an_interrupt_ends_the_workers(tmp_path, monkeypatch):
 PARENT = """
 import sys
 from pathlib import Path
-from sonde.reproduce.grid import Batch
-from sonde.reproduce.local import run_locally
-from sonde.runs.store import RunStore
+from sonde.runs.sweep._grid import Batch
+from sonde.runs.sweep._local import run_locally
+from sonde.runs._store import RunStore
 folder = Path(sys.argv[1])
 run_locally([Batch("pendulum-gp", "opax", RunStore.open(folder).config, folder)], 1, lambda running: None)
 """

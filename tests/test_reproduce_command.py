@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from experiments.paper import FIGURES, SCALES, TASKS, TRAINED_ON, Scale, run_config
 
 from command_line import call
-from sonde.config import to_json
 from sonde.reproduce import command, grid
-from sonde.reproduce.paper import FIGURES, SCALES, TASKS, TRAINED_ON, Scale, run_config
-from sonde.reproduce.results import Results
+from sonde.runs._config import to_json
+from sonde.runs.sweep._results import Results
 from tiny import TINY
 
 

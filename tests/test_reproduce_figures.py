@@ -5,14 +5,14 @@ import itertools
 import matplotlib.image
 import numpy as np
 import pytest
+from experiments.draw import IQM, MEAN, draw_figure, draw_iqm, panel_rows, paper_figure
+from experiments.paper import FETCH, FIGURES, TRAINED_ON
 from scipy import stats
 
-from sonde.errors import SondeError
+from sonde._internal.errors import SondeError
 from sonde.methods import METHODS
 from sonde.reproduce import draw
-from sonde.reproduce.draw import IQM, MEAN, draw_figure, draw_iqm, panel_rows, paper_figure
-from sonde.reproduce.paper import FETCH, FIGURES, TRAINED_ON
-from sonde.reproduce.results import KEYS, Results
+from sonde.runs.sweep._results import KEYS, Results
 
 METRICS = ("max_epistemic", "max_epistemic_common", "mean_epistemic")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sonde.errors import SondeError
+from sonde._internal.errors import SondeError
 from sonde.reproduce import grid
-from sonde.reproduce.grid import Batch, Grid
+from sonde.runs.sweep._grid import Batch, Grid
 from tiny import TINY
 
 

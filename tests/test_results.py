@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+from experiments.claims import judge_claims
+from experiments.paper import FIGURES
 
-from sonde.reproduce.claims import judge_claims
-from sonde.reproduce.paper import FIGURES
-from sonde.reproduce.results import Results
+from sonde.runs.sweep._results import Results
 
 ROOT = Path(__file__).parents[1] / "results"
 FOLDERS = sorted(path for path in ROOT.iterdir() if path.is_dir())

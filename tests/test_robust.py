@@ -15,13 +15,13 @@ from control_problems import Linear
 from sonde import ICEM, Belief, Pendulum, Posterior, SondeError, evaluate
 from sonde.imagination import Mean, Pessimistic
 from sonde.objectives import TaskReward
-from sonde.policies import Policy
-from sonde.robust import ImaginedReturns, most_robust, with_share
-from sonde.runs.run import restore_explorer, run
-from sonde.runs.store import RunStore
+from sonde.runs._run import restore_explorer, run
+from sonde.runs._store import RunStore
 from sonde.solvers import ControlProblem
-from sonde.solvers.base import PlanningPolicy
-from sonde.solvers.opponent import worst_answer
+from sonde.solvers._base import PlanningPolicy
+from sonde.solvers._policy import Policy
+from sonde.solvers.adversarial._guarantees import ImaginedReturns, most_robust, with_share
+from sonde.solvers.adversarial._search import worst_answer
 from tiny import TINY
 
 

@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from sonde import ICEM, evaluate
+from sonde._internal.randomness import episode_keys
 from sonde.data import Data
 from sonde.imagination import Pessimistic
-from sonde.models.base import Belief, Posterior
-from sonde.models.network import Network
-from sonde.models.normaliser import Normaliser
+from sonde.models._base import Belief, Posterior
+from sonde.models._network import Network
+from sonde.models._normaliser import Normaliser
 from sonde.objectives import TaskReward
-from sonde.randomness import episode_keys
-from sonde.robust import OneOf, most_robust
-from sonde.solvers.actor import ActorPolicy, squashed
-from sonde.solvers.base import ControlProblem
-from sonde.solvers.sac import SAC
-from sonde.worlds.base import JaxWorld
+from sonde.solvers._actor import ActorPolicy, squashed
+from sonde.solvers._base import ControlProblem
+from sonde.solvers._sac import SAC
+from sonde.solvers.adversarial._guarantees import OneOf, most_robust
+from sonde.worlds._base import JaxWorld
 
 DISCOUNT = 0.9
 SMALL = SAC(

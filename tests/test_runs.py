@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonde.calibration import LEVELS
-from sonde.config import RunConfig, from_json, to_json
-from sonde.errors import SondeError
-from sonde.presets import PRESETS
-from sonde.runs.run import restore_explorer, run
-from sonde.runs.store import RunStore
+from sonde._internal.errors import SondeError
+from sonde.models._calibration import LEVELS
+from sonde.runs._config import RunConfig, from_json, to_json
+from sonde.runs._presets import PRESETS
+from sonde.runs._run import restore_explorer, run
+from sonde.runs._store import RunStore
 from tiny import TINY, TINY_OPTIONS
 
 KEYS = {

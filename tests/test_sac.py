@@ -9,19 +9,19 @@ import pytest
 from scipy import integrate, stats
 
 from sonde import MountainCar, Pendulum, ProbabilisticEnsemble, RunConfig, SondeError, TrueDynamics, evaluate, preset, rollout
+from sonde._internal.randomness import episode_keys, for_purpose
+from sonde.control._controller import Controller
+from sonde.control.deploy import load_policy
 from sonde.data import Data
-from sonde.deploy import load_policy
 from sonde.imagination import Mean, Optimistic
-from sonde.models.base import Belief, Posterior
+from sonde.models._base import Belief, Posterior
 from sonde.objectives import TaskReward
-from sonde.policies import Controller
-from sonde.randomness import episode_keys, for_purpose
-from sonde.runs.run import run
-from sonde.runs.store import RunStore
-from sonde.solvers.actor import squashed
-from sonde.solvers.base import ControlProblem
-from sonde.solvers.sac import SAC
-from sonde.solvers.solve import solve
+from sonde.runs._run import run
+from sonde.runs._store import RunStore
+from sonde.solvers._actor import squashed
+from sonde.solvers._base import ControlProblem
+from sonde.solvers._sac import SAC
+from sonde.solvers._solve import solve
 
 DISCOUNT = 0.9
 SMALL = SAC(

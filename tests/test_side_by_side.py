@@ -10,13 +10,14 @@ import pytest
 
 from control_problems import problem_of
 from sonde import Belief, MountainCar, Posterior, ProbabilisticEnsemble, SondeError, evaluate
-from sonde.config import from_json, to_json
+from sonde._internal.randomness import episode_keys, rollout_keys
+from sonde.control._controller import Controller, _act, _start
+from sonde.control._rollout import initial_states, repeated_rollouts, rollout
 from sonde.objectives import InformationGain
-from sonde.policies import Controller, RandomPolicy, _act, _start
-from sonde.randomness import episode_keys, rollout_keys
-from sonde.rollout import initial_states, repeated_rollouts, rollout
-from sonde.runs.run import build_explorer, experiment
-from sonde.solvers.base import Planner, PlanningPolicy
+from sonde.runs._config import from_json, to_json
+from sonde.runs._run import build_explorer, experiment
+from sonde.solvers._base import Planner, PlanningPolicy
+from sonde.solvers._policy import RandomPolicy
 from sonde.worlds import HostWorld, Simulators, Stepped
 from tiny import TINY
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
+from experiments.paper import Panel
 from scipy import stats
 
-from sonde.reproduce.paper import Panel
-from sonde.reproduce.results import Curve, Results
-from sonde.reproduce.statistics import (
+from sonde.evaluation._statistics import (
     Sample,
     aggregate_scores,
     best_so_far,
@@ -20,6 +19,7 @@ from sonde.reproduce.statistics import (
     share_interval,
     stratified_interval,
 )
+from sonde.runs.sweep._results import Curve, Results
 
 SWING = Panel("pendulum-pe", "return/swing-up", "swing-up")
 DOWN = Panel("pendulum-pe", "return/keep-down", "keep-down")

@@ -13,13 +13,13 @@ from rich.console import Console
 
 from control_problems import Linear
 from sonde import SAC, Experiment, GymWorld, OwnSystem, ProbabilisticEnsemble, RunConfig, SondeError
-from sonde.cli import resume
-from sonde.config import from_json, to_json
-from sonde.metrics import prediction_error
-from sonde.progress import LiveProgress
-from sonde.report import how_it_ended
-from sonde.runs.run import run
-from sonde.runs.store import RunStore
+from sonde.cli._main import resume
+from sonde.evaluation._metrics import prediction_error
+from sonde.runs._config import from_json, to_json
+from sonde.runs._progress import LiveProgress
+from sonde.runs._report import how_it_ended
+from sonde.runs._run import run
+from sonde.runs._store import RunStore
 from test_own_system import CONFIG as OWN
 from test_own_system import measured
 from test_runs import contents, quiet, without_times

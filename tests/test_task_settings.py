@@ -10,18 +10,18 @@ import pytest
 import tyro
 
 from sonde import ICEM, Belief, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TaskSettings, TrueDynamics
-from sonde.cli import ExploreArguments
-from sonde.config import from_json, to_json
+from sonde._internal.randomness import episode_keys
+from sonde.cli._main import ExploreArguments
+from sonde.control._controller import Controller
 from sonde.data import Data
-from sonde.evaluate import task_policy
+from sonde.evaluation._evaluate import task_policy
 from sonde.imagination import Mean, MemberTrajectories
-from sonde.models.base import Members
-from sonde.objectives import Task
-from sonde.policies import Controller
-from sonde.presets import FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS
-from sonde.randomness import episode_keys
-from sonde.reproduce.worker import reference_rows
-from sonde.runs.run import build_explorer, evaluate_task
+from sonde.models._base import Members
+from sonde.runs._config import from_json, to_json
+from sonde.runs._presets import FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS
+from sonde.runs._run import build_explorer, evaluate_task
+from sonde.runs.sweep._worker import reference_rows
+from sonde.worlds._task import Task
 from tiny import TINY
 
 OWN = ICEM(samples=8, elites=2, iterations=1, horizon=3, aggregate="best", use_mean=False)

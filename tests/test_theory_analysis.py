@@ -10,10 +10,12 @@ from scipy.optimize import minimize
 
 from gp_reference import condition, data_of, log_posterior
 from sonde import ICEM, Explorer, GaussianProcess, JaxWorld, Pendulum, ProbabilisticEnsemble, SondeError, Trajectory
-from sonde.evaluate import TrueDynamics
-from sonde.runs.analysis import REFIT_PRIOR, learned_system, refitted
-from sonde.theory import LearnedSystem, Linearisation, analysis, one_run
-from sonde.theory.linear import controllability_matrix, matched
+from sonde._internal.lockstep import one_run
+from sonde.analysis._linear import controllability_matrix, matched
+from sonde.evaluation._evaluate import TrueDynamics
+from sonde.runs._analysis import REFIT_PRIOR, learned_system, refitted
+from sonde.analysis import LearnedSystem, Linearisation
+from sonde.analysis import _system as analysis
 
 DT = 0.05
 

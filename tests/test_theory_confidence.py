@@ -12,10 +12,12 @@ from sklearn.gaussian_process.kernels import RBF
 
 from gp_reference import condition, data_of, parameters, problem
 from sonde import Belief, Explorer, GaussianProcess, Pendulum, ProbabilisticEnsemble, SondeError, rollout
-from sonde.config import from_json, to_json
+from sonde._internal.lockstep import one_run
 from sonde.imagination import Mean, Optimistic, draw_chance
-from sonde.runs.run import build_explorer
-from sonde.theory import Prior, exact_information_gain, held_out_beta, mean_norm, one_run, rkhs_beta
+from sonde.models._prior import Prior
+from sonde.runs._config import from_json, to_json
+from sonde.runs._run import build_explorer
+from sonde.theory import exact_information_gain, held_out_beta, mean_norm, rkhs_beta
 from tiny import TINY
 
 FIXED = GaussianProcess(hyperparameters="fixed", rank=0)

@@ -9,11 +9,11 @@ import pytest
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, condition, data_of, parameters, problem, reference_kernel, reference_scale
 from sonde import Belief, GaussianProcess, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TrueDynamics
-from sonde.calibration import Calibrated, Confident, Factors
-from sonde.models.gp_posterior import GPPosterior
-from sonde.models.kernels import KERNELS, Kernel
-from sonde.theory import believe_jacobian
-from sonde.theory.derivatives import mean_jacobian
+from sonde.models._calibration import Calibrated, Confident, Factors
+from sonde.models._gp_posterior import GPPosterior
+from sonde.models._jacobian import mean_jacobian
+from sonde.models._kernels import KERNELS, Kernel
+from sonde.models._jacobian import believe_jacobian
 
 COUNT = 2000
 believe = partial(jax.jit, static_argnums=4)(believe_jacobian)

@@ -9,17 +9,17 @@ import pytest
 
 from gp_reference import condition, data_of, parameters, problem, reference_kernel, reference_scale
 from sonde import GaussianProcess, ProbabilisticEnsemble, SondeError
-from sonde.metrics import realised_information_gain
-from sonde.models.normaliser import Normaliser
+from sonde._internal.lockstep import one_run
+from sonde.evaluation._metrics import realised_information_gain
+from sonde.models._normaliser import Normaliser
+from sonde.models._prior import Prior
 from sonde.theory import (
     GREEDY_SHARE,
-    Prior,
     exact_information_gain,
     greedy_information,
     greedy_model_complexity,
     information_bound,
     model_complexity,
-    one_run,
 )
 
 DZ = 3

@@ -18,25 +18,25 @@ from sonde import (
     Trajectory,
     preset,
 )
-from sonde.errors import SondeError
-from sonde.presets import FIXED_GP
-from sonde.runs.analysis import refitted
-from sonde.runs.figures import draw_theory
-from sonde.runs.run import restore_explorer, run
-from sonde.runs.store import RunStore
-from sonde.runs.theory_figure import theory_figure
+from sonde._internal.errors import SondeError
+from sonde._internal.lockstep import one_run
+from sonde.evaluation._decay import fit_decay
+from sonde.models._prior import Prior
+from sonde.runs._analysis import refitted
+from sonde.runs._presets import FIXED_GP
+from sonde.runs._run import restore_explorer, run
+from sonde.runs._store import RunStore
+from sonde.runs._theory_metrics import theory_metrics
+from sonde.runs.figures._curves import draw_theory
+from sonde.runs.figures._theory import theory_figure
 from sonde.theory import (
-    Prior,
     bound_exponent,
     exact_information_gain,
-    fit_decay,
     greedy_information,
     information_exponent,
     information_growth,
-    one_run,
     theorem_bound,
 )
-from sonde.theory.logged import theory_metrics
 from tiny import TINY
 
 

@@ -1,8 +1,8 @@
 """The smallest run that has all parts, for tests that care about machinery and not about learning."""
 
-from sonde.config import RunConfig
-from sonde.models.gp import GaussianProcess
-from sonde.solvers.icem import ICEM
+from sonde.models._gaussian_process import GaussianProcess
+from sonde.runs._config import RunConfig
+from sonde.solvers._icem import ICEM
 
 TINY = RunConfig(
     episodes=3,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from sonde.errors import SondeError
+from sonde._internal.errors import SondeError
 
 
 @dataclass(frozen=True)

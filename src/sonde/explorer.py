@@ -16,20 +16,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from sonde.calibration import Calibrated, Calibration, Confident, calibrate, check_calibration
+from sonde._internal.errors import SondeError, positive
+from sonde._internal.lockstep import lockstep
+from sonde._internal.precision import double_precision
+from sonde._internal.randomness import episode_keys, for_purpose
+from sonde.control._controller import Controller
+from sonde.control._deadline import seconds_per_action
 from sonde.data import Data, Trajectory
-from sonde.errors import SondeError, positive
-from sonde.lockstep import lockstep
 from sonde.methods import check_solver, method_named
-from sonde.models.base import Belief, Model, Posterior
-from sonde.objectives import RewardFunction
-from sonde.policies import Controller, RandomPolicy
-from sonde.precision import double_precision
-from sonde.randomness import episode_keys, for_purpose
-from sonde.realtime import seconds_per_action
-from sonde.solvers.base import ControlProblem, Solver
-from sonde.solvers.solve import solve
-from sonde.theory.confidence import Confidence
+from sonde.models._base import Belief, Model, Posterior
+from sonde.models._beta import Confidence
+from sonde.models._calibration import Calibrated, Calibration, Confident, calibrate, check_calibration
+from sonde.solvers._base import ControlProblem, Solver
+from sonde.solvers._policy import RandomPolicy
+from sonde.solvers._solve import solve
+from sonde.worlds._task import RewardFunction
 
 
 @eqx.filter_jit

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from sonde.errors import SondeError, whole
-from sonde.models.base import Belief, Members, Posterior
+from sonde._internal.errors import SondeError, whole
+from sonde.models._base import Belief, Members, Posterior
 
 
 class Chance(NamedTuple):

@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 
-from sonde.errors import SondeError, one_of
+from sonde._internal.errors import SondeError, one_of
 from sonde.imagination import Imagination, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
-from sonde.models.base import Model
+from sonde.models._base import Model
 from sonde.objectives import (
     InformationGain,
     JensenRenyi,
     LogUncertainty,
     Objective,
-    RewardFunction,
     TaskReward,
     TrajectoryDisagreement,
     UncertaintySum,
 )
-from sonde.solvers.base import Solver
+from sonde.solvers._base import Solver
+from sonde.worlds._task import RewardFunction
 
 
 @dataclass(frozen=True)

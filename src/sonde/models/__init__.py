@@ -1,8 +1,8 @@
 """Models of an unknown system. To add one, write its class in a file of its own and a line in `MODELS`."""
 
-from sonde.models.base import Belief, Members, Model, Posterior
-from sonde.models.ensemble import ProbabilisticEnsemble
-from sonde.models.gp import GaussianProcess
+from sonde.models._base import Belief, Members, Model, Posterior
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._gaussian_process import GaussianProcess
 
 MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble}
 

@@ -1,0 +1,123 @@
+"""Planning and training with ensembles: the work of the paper's Pendulum-PE and Cheetah, and of an arm with four blocks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import cast
+
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.measuring import Plan, belief_products, in_lockstep, measure, network_products, note
+from benchmarks.rows import Row
+from sonde.bench import engine, work
+from sonde.data import Data
+from sonde.imagination import Optimistic
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.objectives import InformationGain
+from sonde.runs._presets import preset
+from sonde.solvers import ICEM, ControlProblem
+
+DATA = 5000
+"""Transitions in the buffer that training reads."""
+BETA = 2.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The work of one column of the tables."""
+
+    name: str
+    state_dim: int
+    action_dim: int
+    model: ProbabilisticEnsemble
+    solver: ICEM
+    particles: int
+    """Copies of each plan that meet different noise; 1: the plans are imagined without noise."""
+    training_steps: int
+
+
+def _of_preset(name: str, training_steps: int) -> Setting:
+    config = preset(name)
+    model, solver = cast(ProbabilisticEnsemble, config.model), cast(ICEM, config.solver)
+    dims = config.world.state_dim, config.world.action_dim
+    particles = config.particles if config.imagine_noise else 1
+    return Setting(name.removesuffix("-pe"), *dims, model, solver, particles, training_steps)
+
+
+def with_particles(setting: Setting, particles: int) -> Setting:
+    """The same with another number of particles than its preset has, which its name says."""
+    return replace(setting, name=f"{setting.name}, {particles} particle{'' if particles == 1 else 's'}", particles=particles)
+
+
+PENDULUM, CHEETAH = _of_preset("pendulum-pe", 5000), _of_preset("cheetah", 1000)
+# as many as the paper's tables have; the presets imagine no noise
+PENDULUM_WITH_NOISE, CHEETAH_WITH_NOISE = with_particles(PENDULUM, 10), with_particles(CHEETAH, 10)
+FETCH = replace(_of_preset("fetch-construction", 1000), name="fetch")
+SETTINGS = (PENDULUM, CHEETAH, FETCH)
+TINY = Setting(
+    "tiny",
+    3,
+    1,
+    ProbabilisticEnsemble(members=2, layers=1, width=8),
+    ICEM(samples=8, horizon=2, elites=4, iterations=1),
+    2,
+    2,
+)
+
+
+def problem_of(setting: Setting, runs: int) -> ControlProblem:
+    """What the planner faces, with an untrained ensemble: the work is the same."""
+    dims = setting.state_dim, setting.action_dim
+    params = engine.initial_params(setting.model, *dims, runs)
+    posterior = engine.conditioning(setting.model, params, in_lockstep(Data.empty(1, *dims), runs))()
+    imagination = Optimistic(BETA, noise=setting.particles > 1)
+    return ControlProblem(posterior, imagination, InformationGain(), *dims, setting.particles, setting.model.members)
+
+
+def planning(plan: Plan) -> Iterator[Row]:
+    """One planning step with an ensemble: iCEM at the size of Pendulum, Cheetah and an arm with blocks (fetch)."""
+    quick = CHEETAH_WITH_NOISE, PENDULUM, FETCH
+    settings = {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, PENDULUM, CHEETAH_WITH_NOISE, CHEETAH, FETCH)}
+    for setting in plan.chosen(settings[plan.effort]):
+        for runs in plan.runs_for():
+            note(f"ensemble, {setting.name}, {runs} run(s): planning ...")
+            problem = problem_of(setting, runs)
+            timing = measure(engine.planning(problem, setting.solver, runs), plan.repeats)
+            transitions = work.imagined_transitions(setting.solver, problem.simulated_particles)
+            dims = setting.state_dim, setting.action_dim
+            yield Row(
+                "pe-planning",
+                setting.name,
+                runs,
+                timing.seconds,
+                timing.wall_seconds,
+                flop=runs * work.ensemble_queries(setting.model, *dims, transitions),
+                products=belief_products(),
+                extra={"transitions_per_run": transitions, "particles": problem.simulated_particles},
+            )
+
+
+def training(plan: Plan) -> Iterator[Row]:
+    """Gradient steps of all members of an ensemble."""
+    for setting in plan.chosen((TINY,) if plan.effort == "tiny" else SETTINGS):
+        steps = max(setting.training_steps // (10 if plan.quick else 1), 2)
+        model, size = replace(setting.model, max_steps=steps, epochs=steps), 100 if plan.effort == "tiny" else DATA
+        dims = setting.state_dim, setting.action_dim
+        for runs in plan.runs_for():
+            note(f"ensemble, {setting.name}, {runs} run(s): training ...")
+            rng = np.random.default_rng(0)
+            x, u, change = (jnp.asarray(rng.normal(size=(size, n))) for n in (*dims, setting.state_dim))
+            data = in_lockstep(Data(x, u, x + change, jnp.asarray(size)), runs)
+            program = engine.fitting(model, engine.initial_params(model, *dims, runs), data)
+            timing = measure(program, plan.repeats)
+            yield Row(
+                "pe-training",
+                setting.name,
+                runs,
+                timing.seconds,
+                timing.wall_seconds,
+                flop=runs * work.ensemble_training(model, *dims, steps),
+                bytes=work.ensemble_training_bytes(model, *dims, steps, runs),
+                products=network_products(),
+                extra={"gradient_steps": steps, "batch": model.batch},
+            )

@@ -1,0 +1,164 @@
+"""Planning, conditioning and fitting with Gaussian processes, at the paper's settings (`pendulum-gp`)."""
+
+import functools
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.measuring import Plan, in_lockstep, measure, note
+from benchmarks.rows import Row
+from sonde.bench import engine, work
+from sonde.data import Data
+from sonde.imagination import Optimistic
+from sonde.models._gaussian_process import GaussianProcess
+from sonde.models._gp_posterior import GPPosterior
+from sonde.objectives import InformationGain
+from sonde.runs._presets import preset
+from sonde.solvers import ICEM, ControlProblem
+from sonde.worlds import Pendulum
+
+CONFIG = preset("pendulum-gp")
+STATES, INPUTS = 3, 4
+FIT_OF_HYPERPARAMETERS = 500
+"""Points to which the hyper-parameters are fitted before the posterior is measured."""
+
+_POSTERIORS: dict[tuple[GaussianProcess, int], Any] = {}
+"""What was factorised for a single run, by model and number of points: with many it takes a while."""
+
+
+def _model(plan: Plan) -> GaussianProcess:
+    model = cast(GaussianProcess, CONFIG.model)
+    return replace(model, steps=2, rank=16) if plan.effort == "tiny" else model
+
+
+def _solver(plan: Plan) -> ICEM:
+    solver = cast(ICEM, CONFIG.solver)
+    return replace(solver, samples=8, elites=4, iterations=1, horizon=2) if plan.effort == "tiny" else solver
+
+
+def _counts(plan: Plan) -> Iterator[int]:
+    """How many measurements there are."""
+    counts = {"tiny": (20,), "quick": (100, 1000), "full": (100, 1000, 5000, 20_000)}[plan.effort]
+    return (count for count in counts if plan.only in (None, f"n = {count}"))
+
+
+def _sizes(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Points and runs."""
+    for count in _counts(plan):
+        for runs in plan.runs_for(_on_a_cpu(count, plan)):
+            yield count, runs
+
+
+def _on_a_cpu(count: int, plan: Plan) -> tuple[int, ...]:
+    """Runs in lockstep. Ten of few points only: many of many take minutes and teach nothing more."""
+    return (1, 10) if count <= 100 and not plan.quick else (1,)
+
+
+def pendulum_data(count: int) -> Data:
+    """Transitions from all over the reachable set, in a buffer that they fill: as after exploring for long."""
+    world, rng = Pendulum(), np.random.default_rng(1)
+    states, _ = world.reachable_points()
+    theta, speed = np.arctan2(states[:, 1], states[:, 0]), states[:, 2]
+    rows = rng.integers(0, len(states), count)
+    theta, speed = theta[rows] + 0.1 * rng.standard_normal(count), speed[rows] + 0.1 * rng.standard_normal(count)
+    x = jnp.asarray(np.stack([np.cos(theta), np.sin(theta), np.clip(speed, -8, 8)], axis=-1))
+    u = jnp.asarray(rng.uniform(-1, 1, (count, 1)))
+    return Data(x, u, jax.vmap(world.dynamics)(x, u), jnp.asarray(count))
+
+
+@functools.lru_cache(maxsize=2)
+def _fitted(model: GaussianProcess, points: int) -> Any:
+    """Hyper-parameters of one run (leading axis 1)."""
+    start = engine.initial_params(model, STATES, INPUTS - STATES, 1)
+    return engine.fitting(model, start, in_lockstep(pendulum_data(points), 1))()
+
+
+def _in_runs(model: GaussianProcess, count: int, runs: int, plan: Plan) -> tuple[Any, Data]:
+    """Hyper-parameters and data, the same for all runs."""
+    points = min(count, FIT_OF_HYPERPARAMETERS) if plan.effort == "tiny" else FIT_OF_HYPERPARAMETERS
+    params = jax.tree.map(lambda leaf: leaf[0], _fitted(model, points))
+    return in_lockstep(params, runs), in_lockstep(pendulum_data(count), runs)
+
+
+def centres(posterior: Any, run: int = 0) -> list[int]:
+    """How many centres each output of a run uses."""
+    assert isinstance(posterior, GPPosterior)
+    return [int(number) for number in posterior.centres.used[run]]
+
+
+def planning(plan: Plan) -> Iterator[Row]:
+    """One planning step with a Gaussian process, n measurements in the data."""
+    model, solver = _model(plan), _solver(plan)
+    for count, runs in _sizes(plan):
+        note(f"Gaussian process, n = {count}, {runs} run(s): planning ...")
+        known = _POSTERIORS.get((model, count)) if runs == 1 else None
+        posterior = known or engine.conditioning(model, *_in_runs(model, count, runs, plan))()
+        problem = ControlProblem(posterior, Optimistic(CONFIG.beta), InformationGain(), STATES, 1, CONFIG.particles)
+        timing = measure(engine.planning(problem, solver, runs), plan.repeats)
+        used, transitions = centres(posterior), work.imagined_transitions(solver, problem.simulated_particles)
+        yield Row(
+            "gp-planning",
+            f"n = {count}",
+            runs,
+            timing.seconds,
+            timing.wall_seconds,
+            flop=runs * transitions * work.gp_query(INPUTS, used),
+            products="f64",
+            extra={"points": count, "centres": used, "transitions_per_run": transitions},
+        )
+
+
+def factor(plan: Plan) -> Iterator[Row]:
+    """The posterior of a Gaussian process on n measurements, factorised once per episode."""
+    model = _model(plan)
+    for count, runs in _sizes(plan):
+        note(f"Gaussian process, n = {count}, {runs} run(s): factorising ...")
+        program, latest = engine.conditioning(model, *_in_runs(model, count, runs, plan)), deque(maxlen=1)
+
+        def work_and_keep(program=program, latest=latest):
+            latest.append(program())
+            return latest[0]
+
+        timing = measure(work_and_keep, plan.repeats)
+        used = centres(latest[0])
+        if runs == 1:  # those of many runs are large
+            _POSTERIORS[model, count] = latest[0]
+        yield Row(
+            "gp-factor",
+            f"n = {count}",
+            runs,
+            timing.seconds,
+            timing.wall_seconds,
+            flop=runs * work.gp_condition(count, used),
+            bytes=work.gp_condition_bytes(count, used, runs),
+            products="f64",
+            extra={"points": count, "centres": used},
+        )
+
+
+def fit(plan: Plan) -> Iterator[Row]:
+    """A fit of a Gaussian process's hyper-parameters to n measurements: all outputs, all gradient steps."""
+    for count in {"tiny": (20,), "quick": (200,), "full": (100, 300, 1000)}[plan.effort]:
+        if plan.only not in (None, f"n = {count}"):
+            continue
+        for runs in plan.runs_for(_on_a_cpu(count, plan)):
+            note(f"Gaussian process, n = {count}, {runs} run(s): fitting ...")
+            model = replace(_model(plan), fit_points=count)
+            data = in_lockstep(pendulum_data(count), runs)
+            params = engine.initial_params(model, STATES, INPUTS - STATES, runs)
+            timing = measure(engine.fitting(model, params, data), plan.repeats)
+            yield Row(
+                "gp-fit",
+                f"n = {count}",
+                runs,
+                timing.seconds,
+                timing.wall_seconds,
+                flop=runs * work.gp_fit(count, INPUTS, STATES, model.steps),
+                products="f64",
+                extra={"points": count, "gradient_steps": model.steps, "outputs": STATES},
+            )

@@ -1,0 +1,121 @@
+"""What only a fresh process can tell: importing, the way to the first action, and the peak of memory."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.measuring import Plan, by_the_clock, note, on_cpu
+from benchmarks.rows import Row
+
+IMPORT = """
+import time; began, began_cpu = time.perf_counter(), time.process_time()
+import sonde
+seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
+from jax._src import xla_bridge
+result = {"import_seconds": seconds, "cpu_seconds": cpu, "initialises_device": xla_bridge.backends_are_initialized()}
+"""
+FIRST_ACTION = """
+import time; began, began_cpu = time.perf_counter(), time.process_time()
+import sonde
+from sonde.runs._run import build_explorer
+import numpy as np
+imported = time.perf_counter() - began
+config = sonde.preset(%r)
+policy = build_explorer(config).ask()
+policy(np.zeros(config.world.state_dim))
+first = time.perf_counter() - began
+cpu = time.process_time() - began_cpu
+policy(np.zeros(config.world.state_dim))
+action = time.perf_counter() - began - first
+result = {"import_seconds": imported, "action_seconds": action, "compile_seconds": first - imported - action,
+          "cpu_seconds": cpu, "seconds_to_first_action": first}
+"""
+MEMORY = """
+import time, jax
+from benchmarks.measuring import Plan
+from benchmarks.processes import peak_of_this_process
+from benchmarks.runner import PATHS
+from sonde._internal.precision import double_precision
+double_precision(lambda: list(PATHS[%r](Plan(%r, runs=%r, only=%r))))()
+stats = jax.devices()[0].memory_stats() or {}
+result = {"process_bytes": peak_of_this_process(), "device_bytes": stats.get("peak_bytes_in_use"),
+          "cpu_seconds": time.process_time()}
+"""
+MEMORY_CASES = (
+    ("gp-planning", "n = 20000"),
+    ("pe-planning", "pendulum"),
+    ("pe-training", "cheetah"),
+    ("sac", "explore"),
+)
+
+
+def in_fresh_process(code: str, settings: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
+    """What `code` leaves in `result`, and the wall time of the whole process."""
+    command = [sys.executable, "-c", f"{code}\nimport json; print(json.dumps(result))"]
+    # it must not take most of a device's memory at once: this process may hold some of it
+    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(settings or {})}
+    began = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
+    wall = time.perf_counter() - began
+    if done.returncode != 0:  # instead of subprocess's own error, which would quote all of the code
+        raise RuntimeError(f"a process of its own ended with exit code {done.returncode}; what it said is above")
+    return json.loads(done.stdout.splitlines()[-1]), wall
+
+
+def peak_of_this_process() -> int:
+    """The most memory that it has held, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count the process that started this one as well
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def importing(plan: Plan) -> Iterator[Row]:
+    """`import sonde`, and whether it touches a device."""
+    note("import ...")
+    results = [in_fresh_process(IMPORT)[0] for _ in range(plan.repeats)]
+    wall, cpu = (float(np.median([result[name] for result in results])) for name in ("import_seconds", "cpu_seconds"))
+    extra = {"initialises_device": results[0]["initialises_device"]}
+    yield Row("import", "import sonde", 1, by_the_clock(cpu, wall), wall, extra=extra)
+
+
+def first_action(plan: Plan) -> Iterator[Row]:
+    """From before `import sonde` to the first action, with an empty and with a warm cache of compiled programs."""
+    names = ("pendulum-gp-lite",) if plan.quick else ("pendulum-gp", "pendulum-pe-lite" if on_cpu() else "pendulum-pe")
+    for name in plan.chosen(names):
+        with tempfile.TemporaryDirectory() as cache:
+            settings = {
+                "JAX_COMPILATION_CACHE_DIR": cache,
+                "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",  # as on the command line
+            }
+            for state in ("empty", "warm"):
+                note(f"first action of {name}, {state} cache ...")
+                result, _ = in_fresh_process(FIRST_ACTION % name, settings)
+                wall = result.pop("seconds_to_first_action")
+                cpu = result.pop("cpu_seconds")
+                yield Row("first-action", f"{name}, {state} cache", 1, by_the_clock(cpu, wall), wall, extra=result)
+
+
+def memory(plan: Plan) -> Iterator[Row]:
+    """The largest amount of memory that a path holds, libraries and compiler included."""
+    cases = {"tiny": (("pe-training", "tiny"),), "quick": (("pe-planning", "cheetah, 10 particles"),)}
+    for path, setting in cases.get(plan.effort, MEMORY_CASES):
+        if plan.only not in (None, setting):
+            continue
+        for runs in plan.runs_for():
+            note(f"memory of {path}, {setting}, {runs} run(s) ...")
+            code = MEMORY % (path, plan.effort, (runs,), setting)
+            result, wall = in_fresh_process(code)
+            peak = result["process_bytes"] if on_cpu() else result["device_bytes"]
+            seconds = by_the_clock(result.pop("cpu_seconds"), wall)
+            yield Row("memory", f"{path}, {setting}", runs, seconds, wall, extra={"peak_bytes": peak, **result})

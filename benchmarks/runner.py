@@ -1,0 +1,111 @@
+"""Measures paths one after the other, and keeps what is there, come what may."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measuring import Limits, Plan, belief_products, network_products, note, on_cpu
+from benchmarks.rows import COPY, Row
+from benchmarks.table import in_short
+from sonde._internal.errors import SondeError, first_line
+from sonde._internal.files import write_atomically
+from sonde._internal.machine import this_machine
+from sonde._internal.precision import double_precision
+from sonde.bench import ensembles, episodes, free_play, gaussian_process, peers, processes, soft_actor_critic
+
+Measure = Callable[[Plan], Iterator[Row]]
+PATHS: dict[str, Measure] = {
+    "gp-fit": gaussian_process.fit,
+    "gp-factor": gaussian_process.factor,
+    "gp-planning": gaussian_process.planning,
+    "pe-planning": ensembles.planning,
+    "pe-training": ensembles.training,
+    "sac": soft_actor_critic.optimisation,
+    "episode": episodes.whole,
+    "first-action": processes.first_action,
+    "memory": processes.memory,
+    "import": processes.importing,
+    "real-time": episodes.at_a_rate,
+    "time-to-task": episodes.to_a_solved_task,
+    "fetch-step": free_play.steps,
+    "peers": peers.compare,
+}
+"""A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
+PEERS = "peers"
+ON_DEMAND = ("real-time", "time-to-task", "fetch-step", PEERS)
+"""Measured only if asked for, since they take long, or more than Sonde to be installed."""
+KINDS = ("f64", "f32", COPY), ("f64", "tf32", "bf16", COPY)
+"""What is measured of the machine: on a CPU, and elsewhere."""
+
+
+@dataclass
+class Results:
+    """What was measured so far."""
+
+    machine: dict[str, Any] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    """Paths that could not be measured to the end, and why."""
+
+    def save(self, folder: Path) -> None:
+        """`bench.json`, whole or not at all."""
+        content = {"machine": self.machine, "rows": [row.as_dict() for row in self.rows], "failures": self.failures}
+        write_atomically(folder / "bench.json", (json.dumps(content, indent=1) + "\n").encode())
+
+
+def check_paths(names: Sequence[str]) -> None:
+    """Refuse names that are no paths."""
+    for name in names:
+        if name not in PATHS:
+            raise SondeError(f"bench: unknown path {name!r}; expected some of: {', '.join(PATHS)}")
+
+
+@double_precision
+def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = False, folder: Path | None = None) -> None:
+    """Measure the paths (all, if none is named), adding to `results`, which `folder` then holds after every row."""
+    chosen = list(names or (name for name in PATHS if name not in ON_DEMAND))
+    check_paths(chosen)
+    if with_peers and PEERS not in chosen:
+        chosen.append(PEERS)
+    limits = Limits(plan.effort)
+    note("the machine's limits ...")
+    limits.measure(KINDS[0] if on_cpu() else KINDS[1])
+    results.machine.update(_machine(limits))
+    for name in chosen:
+        try:
+            limits.measure(_products_of(name))
+            for row in PATHS[name](plan):
+                results.rows.append(row.against(limits.around(row.needs)))
+                note(f"    {in_short(results.rows[-1])}")
+                if folder is not None:
+                    results.save(folder)
+        # whatever it is (no memory, a process that failed, a peer of an unknown version), the other paths are still worth hours
+        except Exception as error:
+            results.failures[name] = first_line(error)
+            note(f"{name}: {first_line(error)}")
+    results.machine.update(_machine(limits))
+    if folder is not None:
+        results.save(folder)
+
+
+def _products_of(path: str) -> tuple[str, ...]:
+    """The products that most rows of a path are compared with, to be measured just before it."""
+    if path.startswith("gp-"):
+        return ("f64",)
+    if path in ("pe-planning", "fetch-step"):
+        return (belief_products(),)
+    if path == "episode":
+        return "f64", belief_products()
+    if path == PEERS:
+        return (network_products(), "f64") if on_cpu() else ()
+    return (network_products(),) if path in ("pe-training", "sac") else ()
+
+
+def _machine(limits: Limits) -> dict[str, Any]:
+    return {
+        **this_machine(),
+        "clock": "CPU-seconds" if on_cpu() else "seconds",
+        "limits": {name: max(values) for name, values in limits.measured.items()},
+    }

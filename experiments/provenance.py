@@ -1,0 +1,70 @@
+"""Where the numbers of a figure come from: configs, machines, versions, seconds; kept when the runs are gone."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from sonde._internal.errors import SondeError
+from sonde.runs._config import RunConfig, differences, from_json, to_json
+from sonde.runs.sweep._grid import REFERENCES, Batch, Grid
+
+
+def origin(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
+    """That of the runs that are here, and what `path` says of earlier ones; refused if those had other settings."""
+    earlier = _read(path)
+    _check(earlier["batches"], grid, path)
+    batches = [batch for batch in grid.batches() if batch.rows()]
+    machines = [machine for batch in batches for machine in batch.machines()]
+    return {
+        "scale": scale,
+        "settings": "lite" if grid.lite else "paper",
+        "machines": _once([*earlier["machines"], *machines]),
+        "batches": earlier["batches"] | {f"{b.setting} {b.kind} {b.folder.name}": _facts(b) for b in batches},
+    }
+
+
+def _facts(batch: Batch) -> dict[str, Any]:
+    seconds = {row["episode"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in batch.rows()}
+    return {
+        "setting": batch.setting,
+        "kind": batch.kind,
+        "rounds": batch.rounds_done(),
+        "of": batch.rounds,
+        "seconds": round(sum(seconds.values()), 1),
+        "config": json.loads(to_json(batch.config)),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {"machines": [], "batches": {}}
+    try:
+        found = json.loads(path.read_text())
+        for machine in found["machines"]:
+            machine["device"], machine["processor"]
+        for facts in found["batches"].values():
+            facts["setting"], facts["kind"], facts["of"], facts["seconds"], facts["config"]
+        return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SondeError(f"{path} does not say where results come from ({error}); restore it, or remove its folder") from None
+
+
+def _check(batches: dict[str, Any], grid: Grid, path: Path) -> None:
+    """Numbers are put together only if they were made with the same settings; how many seeds and rounds may differ."""
+    for name, facts in batches.items():
+        if facts["setting"] in grid.settings and facts["kind"] in (*grid.methods, REFERENCES):
+            saved = from_json(json.dumps(facts["config"]), f"{path}: {name}")
+            wanted = grid.config(facts["setting"], facts["kind"])
+            if differing := list(differences(_comparable(saved), _comparable(wanted))):
+                others = "; ".join(differing)
+                raise SondeError(f"{path}: {name} was made with other settings: {others}; name another folder with --out")
+
+
+def _comparable(config: RunConfig) -> RunConfig:
+    return replace(config, episodes=1, seeds=1, first_seed=0, evaluate_every=1)
+
+
+def _once(entries: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    return [entry for i, entry in enumerate(entries) if entry not in entries[:i]]

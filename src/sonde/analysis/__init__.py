@@ -1,0 +1,6 @@
+"""The learned system studied: equilibria, stability, controllability, sensitivity."""
+
+from sonde.analysis._linear import Controllability, Linearisation
+from sonde.analysis._system import Equilibrium, LearnedSystem, Sensitivity
+
+__all__ = ["Controllability", "Equilibrium", "LearnedSystem", "Linearisation", "Sensitivity"]

@@ -1,0 +1,145 @@
+"""An interruptible policy (`sonde.control._controller.Interruptible`) against the clock: as many turns of thinking as fit a budget."""
+
+import functools
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sonde._internal.lockstep import lockstep
+from sonde._internal.precision import double_precision
+from sonde.control._deadline import Thought
+
+
+def chosen(which: Array | np.ndarray, new: Any, old: Any) -> Any:
+    """Of two states, the new one where `which` is true; its axes are the first ones of the states' arrays."""
+    choose = lambda new, old: jnp.where(which.reshape(*which.shape, *[1] * (new.ndim - which.ndim)), new, old)
+    return jax.tree.map(choose, new, old)
+
+
+# These run several times per action, against the clock. Plain `jit` calls them in half the time of `filter_jit`: all that is
+# an array in a policy is a leaf, and all else is static.
+
+
+@jax.jit
+def _ready(policy: Any, keys: Array):
+    """The thoughts before the first turn of an episode."""
+    return lockstep(lambda p, _: p.begin(p.start()))(policy, keys)
+
+
+@functools.partial(jax.jit, static_argnames="size")
+def _improve(policy: Any, thoughts: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
+    """One more turn."""
+
+    def one(policy, thoughts, x, key):
+        return policy.improve(thoughts, x, jax.random.fold_in(key, step), turn, last, size)
+
+    return lockstep(one)(policy, thoughts, x, keys)
+
+
+@jax.jit
+def _finish(policy: Any, thoughts: Any):
+    """The plan, and the thoughts before the first turn of the next step."""
+
+    def one(policy, thoughts):
+        plan, state = policy.finish(thoughts)
+        return plan, policy.begin(state)
+
+    return lockstep(one)(policy, thoughts)
+
+
+SHARES = 1.0, 0.5, 0.25
+ENOUGH_TURNS = 3
+"""A policy with a budget takes the largest turns of which so many fit."""
+
+
+class _Pace:
+    """How long something took lately, at worst."""
+
+    def __init__(self):
+        self._recent: deque[float] = deque(maxlen=20)
+
+    def timed(self, work: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        result = jax.block_until_ready(work())
+        self._recent.append(time.perf_counter() - began)
+        return result
+
+    @property
+    def slowest(self) -> float:
+        return max(self._recent, default=0.0)
+
+
+class Thinker:
+    """An interruptible policy against the clock, for S runs in lockstep."""
+
+    initial: Thought
+    """What there is before any thinking, at the beginning of an episode."""
+
+    def __init__(self, policy: Any, keys: Array, state_dim: int, budget: float):
+        """`policy` and `keys` have a leading axis S. All compiles here; the largest turns that suit the budget are chosen."""
+        self._policy, self._keys = policy, keys
+        # scopes are a thread's own, and thinking has a thread of its own
+        self._device = getattr(jax.config, "jax_default_device", None)
+        thoughts = _ready(policy, keys)
+        self.initial = Thought(np.asarray(_finish(policy, thoughts)[0]), 0, thoughts, 0, 0)
+        # several small turns are better than a large one: a search needs rounds
+        for share in SHARES:
+            self._turns = policy.turns(share)
+            self._warm_up(thoughts, np.zeros((len(keys), state_dim)))
+            if min(ENOUGH_TURNS, len(self._turns)) * self._turn_pace.slowest + self._finish_pace.slowest < budget:
+                break
+
+    def _warm_up(self, thoughts: Any, x: np.ndarray) -> None:
+        """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
+        for number in range(5):
+            if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
+                self._turn_pace, self._finish_pace = _Pace(), _Pace()
+            for size in dict.fromkeys(self._turns):
+                thoughts = self._improve(thoughts, x, 0, 0, False, size)
+            _, thoughts = self._finish(thoughts)
+
+    def think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
+        """What `Punctual` asks for, under the settings of the thread that made this."""
+        with jax.default_device(self._device):
+            return self._think(thought, x, step, deadline)
+
+    @double_precision
+    def _think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
+        """Think until a turn as slow as the slowest of late would not fit, but one turn at least."""
+        thoughts, done, last = self._caught_up(thought, step), 0, False
+        while not last:
+            left = deadline - time.perf_counter() - self._finish_pace.slowest
+            if done > 0 and left < self._turn_pace.slowest:
+                break
+            last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
+            thoughts = self._improve(thoughts, x, step, done, last, self._turns[done])
+            done += 1
+        plan, thoughts = self._finish(thoughts)
+        return Thought(np.asarray(plan), step, thoughts, step + 1, done)
+
+    def begin_anew(self, thought: Thought, which: np.ndarray, step: int) -> Thought:
+        """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
+        passed = np.arange(thought.plan.shape[1]) + step - thought.first
+        plan = thought.plan[:, np.minimum(passed, thought.plan.shape[1] - 1)]
+        plan = np.where(which[:, None, None], self.initial.plan, plan)
+        return Thought(plan, step, chosen(which, self.initial.state, self._caught_up(thought, step)), step, 0)
+
+    def _caught_up(self, thought: Thought, step: int) -> Any:
+        """The thoughts, ready for `step`: what was planned moves on by one for each step that passed without a thought."""
+        thoughts = thought.state
+        for _ in range(step - thought.ready):
+            _, thoughts = self._finish(thoughts)
+        return thoughts
+
+    def _improve(self, thoughts: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
+        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, turn, last, size=size)
+        return self._turn_pace.timed(work)
+
+    def _finish(self, thoughts: Any) -> Any:
+        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts))

@@ -1,0 +1,99 @@
+"""Trained policies without the program that trained them: numpy and safetensors are all that this module needs.
+
+policy = load_policy("runs/mountain-car-lite-opax/policies/reach-goal.safetensors")
+u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
+
+A file holds, for each of S runs, a network with swish between its layers that turns the normalised state into the mean and the
+log-std of the controls; the action is tanh of the mean's first entries:
+
+    action_dim        [1]            du
+    shift, scale      [S, dx]        the input is (x - shift) / scale
+    weight0, bias0    [S, dx, h], [S, h]
+    ...
+    weightN, biasN    [S, h, 2 dc], [S, 2 dc]
+"""
+
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from sonde._internal.errors import SondeError
+from sonde._internal.policy_file import FORMAT
+
+
+class DeployedPolicy:
+    """A trained policy: call it with a state, get the action. It remembers nothing from call to call."""
+
+    def __init__(self, shift: np.ndarray, scale: np.ndarray, layers: list[tuple[np.ndarray, np.ndarray]], action_dim: int):
+        """`shift` and `scale` are [dx]; each layer is (weight [in, out], bias [out]). `load_policy` makes one from a file."""
+        self._shift, self._scale, self._layers = shift, scale, layers
+        self.state_dim, self.action_dim = len(shift), action_dim
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The action [du], in [-1, 1], for the state [dx]."""
+        x = np.asarray(x, dtype=np.float64)
+        if x.shape != (self.state_dim,):
+            raise SondeError(f"policy: the state must have shape [{self.state_dim}], got {list(x.shape)}")
+        if not np.isfinite(x).all():
+            raise SondeError("policy: the state must be finite; check the sensor that delivered NaN or infinity")
+        h = ((x - self._shift) / self._scale).astype(np.float32)
+        for weight, bias in self._layers[:-1]:
+            h = _swish(h @ weight + bias)
+        weight, bias = self._layers[-1]
+        return np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
+
+
+def _swish(h: np.ndarray) -> np.ndarray:
+    """h * sigmoid(h), written so that no exponential overflows."""
+    return h * np.exp(-np.logaddexp(np.float32(0), -h))
+
+
+def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
+    """The policy of a file; `run` counts the runs (seeds) that advanced in lockstep, from 0."""
+    path = Path(path)
+    arrays = _read(path)
+    count = sum(name.startswith("weight") for name in arrays)
+    names = ["action_dim", "shift", "scale", *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
+    if count == 0 or set(arrays) != set(names):
+        raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the policy again")
+    if arrays["action_dim"].shape != (1,) or arrays["shift"].ndim != 2:
+        raise SondeError(f"{path} is damaged: action_dim must have one entry and shift two axes; save the policy again")
+    (runs, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
+    _check(path, arrays, runs, count, state_dim, action_dim)
+    if not isinstance(run, int) or not 0 <= run < runs:
+        raise SondeError(f"{path} has the policies of {runs} run(s), from 0 to {runs - 1}; there is no run {run!r}")
+    layers = [(arrays[f"weight{i}"][run].astype(np.float32), arrays[f"bias{i}"][run].astype(np.float32)) for i in range(count)]
+    return DeployedPolicy(arrays["shift"][run].astype(np.float64), arrays["scale"][run].astype(np.float64), layers, action_dim)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            facts = file.metadata() or {}
+            if facts.get("format") != FORMAT:
+                raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {facts.get('format')!r}")
+        return safetensors.numpy.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray], runs: int, count: int, state_dim: int, action_dim: int) -> None:
+    """Refuse arrays that do not make a network."""
+    wanted: dict[str, tuple[int, ...]] = {"shift": (runs, state_dim), "scale": (runs, state_dim)}
+    width = state_dim
+    for i in range(count):
+        weight = arrays[f"weight{i}"]
+        out = weight.shape[-1] if weight.ndim == 3 else 0
+        wanted |= {f"weight{i}": (runs, width, out), f"bias{i}": (runs, out)}
+        width = out
+    for name, shape in wanted.items():
+        if arrays[name].shape != shape or 0 in shape:
+            raise SondeError(f"{path} is damaged: {name} has shape {list(arrays[name].shape)}, expected {list(shape)}")
+        if not np.isfinite(arrays[name]).all():
+            raise SondeError(f"{path} is damaged: {name} is not finite; save the policy again")
+    if width % 2 or not 0 < action_dim <= width // 2:
+        raise SondeError(f"{path} is damaged: {width} outputs cannot be the mean and log-std of {action_dim} actions or more")
+    if not (arrays["scale"] > 0).all():
+        raise SondeError(f"{path} is damaged: scale must be above 0")

@@ -1,0 +1,126 @@
+"""How good a model is, judged on the world's fixed reachable set (which no planner sees)."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from sonde._internal.precision import double_precision
+from sonde.data import Data
+from sonde.models._base import Belief, Posterior
+from sonde.models._calibration import calibration_error, coverage
+from sonde.models._gp_posterior import low_rank
+from sonde.models._kernels import KERNELS
+from sonde.models._normaliser import Normaliser
+from sonde.objectives import information_gain
+from sonde.worlds import World
+
+COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
+"""The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs, as distances grow with
+that; on inputs and targets in units of their spread over the reachable set; with this noise std. The same for all methods."""
+
+NOISE_STDS = 3.0
+"""Errors of a prediction up to so many aleatoric stds are put down to noise."""
+
+
+class ReachableSet(eqx.Module):
+    """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box, if any."""
+
+    states: Float[Array, "N dx"]
+    actions: Float[Array, "N du"]
+    next_states: Float[Array, "N dx"]
+    box: tuple[Float[Array, "M dx"], Float[Array, "M du"]] | None
+
+
+@functools.cache
+@double_precision
+def reachable_set(world: World) -> ReachableSet | None:
+    """The world's own, with the truth; None where it cannot be known."""
+    reachable, box = world.reachable(), world.narrow_box()
+    if reachable is None:
+        return None
+    return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
+
+
+def believe_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Belief:
+    """Beliefs at many points."""
+    return jax.vmap(posterior.believe)(states, actions)
+
+
+def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
+    """Maximum epistemic std under the common kernel: depends on where was measured, not on what a method's fit made of it."""
+    everything = jnp.ones(points.states.shape[0], bool)
+    queries = jnp.concatenate([points.states, points.actions], axis=-1)
+    normalise = Normaliser.of(queries, everything)
+    change = Normaliser.of(points.next_states - points.states, everything)
+    lengthscale = COMMON_LENGTHSCALE * queries.shape[1] ** 0.5
+    kernel, rows = KERNELS["rbf"], normalise(data.inputs()) / lengthscale
+    ratio = jnp.asarray(COMMON_NOISE**2)
+    # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
+    centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, min(COMMON_RANK, data.capacity), 0.01)
+    explained = kernel.cross(normalise(queries) / lengthscale, centres.points) @ centres.factor
+    variance = jnp.maximum(1.0 - jnp.sum(explained**2, axis=-1), 0.0)
+    return jnp.sqrt(jnp.max(variance)) * jnp.linalg.norm(change.scale)
+
+
+@eqx.filter_jit
+def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
+    def one_run(posterior: Posterior, data: Data) -> dict[str, Array]:
+        box_states, box_actions = points.box or (points.states[:0], points.actions[:0])
+        # one call for both sets, which compiles in half the time of two
+        states = jnp.concatenate([points.states, box_states])
+        both = believe_many(posterior, states, jnp.concatenate([points.actions, box_actions]))
+        count = points.states.shape[0]
+        belief, in_box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
+        narrow = {} if points.box is None else {"max_epistemic_box": jnp.max(jnp.linalg.norm(in_box.epistemic_std, axis=-1))}
+        error = points.next_states - belief.mean
+        variance = belief.epistemic_std**2 + belief.aleatoric_std**2
+        uncertainty = jnp.linalg.norm(belief.epistemic_std, axis=-1)
+        return {
+            "max_epistemic": jnp.max(uncertainty),
+            "mean_epistemic": jnp.mean(uncertainty),
+            "max_epistemic_common": _common_uncertainty(data, points),
+            **narrow,
+            "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
+            "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
+            "calibration_error": calibration_error(coverage(belief, points.next_states, jnp.ones(count, bool))),
+        }
+
+    return jax.vmap(one_run)(posterior, data)
+
+
+@double_precision
+def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
+    """Each metric per run [S]; none where it cannot be known what the world can reach.
+
+    Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
+    of the norm of the error of the mean; nll is per dimension, under epistemic and aleatoric variance together.
+    """
+    points = reachable_set(world)
+    return {} if points is None else {name: np.asarray(value) for name, value in _judge(posterior, data, points).items()}
+
+
+@eqx.filter_jit
+def _believe_episodes(posterior: Posterior, states: Array, actions: Array) -> Belief:
+    return jax.vmap(believe_many)(posterior, states, actions)
+
+
+@double_precision
+def realised_information_gain(posterior: Posterior, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+    """Information that the visited points [S, T, ...] held for the posterior from before they were visited, in nats [S]."""
+    belief = _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions))
+    return np.asarray(jnp.sum(information_gain(belief), axis=-1))
+
+
+@double_precision
+def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
+    """How far off the posterior from before an episode [S, T, ...] was in it, beyond noise, in state units [S].
+
+    Per run the root mean square of the norm of the errors of the mean, each less `NOISE_STDS` aleatoric stds.
+    """
+    belief = jax.tree.map(np.asarray, _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    beyond = np.maximum(np.abs(next_states - belief.mean) - NOISE_STDS * belief.aleatoric_std, 0.0)
+    return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))

@@ -1,0 +1,195 @@
+"""The beliefs of an ensemble at the speed of a GPU's matrix units. Nothing else depends on how this works: skip it if you like.
+
+Layer by layer, a network spends its time on moving activations to memory and back. Here one kernel takes a tile of inputs
+through all layers of a member, and activations never leave the chip. Products take half-precision numbers (11 significant
+bits, as much as the TF32 products that the card uses for single precision) and sum in single precision; bfloat16 would be as
+fast, but its 8 bits are too few for an epistemic std, which is a difference of members.
+
+The kernel is written in Pallas for its Triton backend, which NVIDIA GPUs from Ampere on have. Everywhere else, for networks
+larger than were tried, and where gradients are wanted, `Network.__call__` is the way. JAX means to replace that backend some
+day, so it is imported only where it is used.
+"""
+
+import functools
+import importlib.util
+import itertools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Float16, Float32
+
+from sonde.models._network import Network
+
+MOST_COLUMNS = 128  # activations are held in blocks of so many columns; more do not fit the registers
+LARGEST_TILE = 128  # rows that one program takes through the network
+MOST_WIDTH = 256
+LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far out
+LARGEST_HALF = 65504.0
+
+
+def kernel_runs_here() -> bool:
+    """Whether the device on which arrays are made by default can run the kernel."""
+    device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
+    if isinstance(device, str):
+        device = jax.devices(device)[0]
+    capability = str(getattr(device, "compute_capability", ""))  # "9.0"; other makers' names are no numbers
+    able = capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
+    return able and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+
+
+def fits(networks: Network) -> bool:
+    """Whether a member's activations have room on the chip."""
+    inputs, *hidden = (weight.shape[-2] for weight in networks.weights)
+    ends = inputs, networks.weights[-1].shape[-1]
+    return max(ends) <= MOST_COLUMNS and max(hidden, default=0) <= MOST_WIDTH
+
+
+class FusedNetworks(eqx.Module):
+    """Networks [*runs, E, ...] with what the kernel wants: half-precision weights, sizes filled up with zeros to its blocks."""
+
+    weights: tuple[Float16[Array, "..."], ...]
+    biases: tuple[Float32[Array, "..."], ...]
+    outputs: int = eqx.field(static=True)
+    interpret: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def of(cls, networks: Network, interpret: bool = False) -> "FusedNetworks":
+        """The same networks; `interpret` runs the kernel step by step on any device, which is slow (for tests)."""
+        sizes = [networks.weights[0].shape[-2], *(weight.shape[-1] for weight in networks.weights)]
+        inputs, *hidden, outputs = sizes
+        padded = [_power_of_two(inputs), *(_blocks(n) for n in hidden), _power_of_two(outputs)]
+
+        def fill_up(array, *shape):
+            missing = [(0, 0)] * (array.ndim - len(shape))
+            missing += [(0, n - have) for n, have in zip(shape, array.shape[-len(shape) :], strict=True)]
+            return jnp.pad(array, missing)
+
+        pairs = itertools.pairwise(padded)
+        weights = (fill_up(w.astype(jnp.float16), n, m) for w, (n, m) in zip(networks.weights, pairs, strict=True))
+        biases = (fill_up(b, m) for b, m in zip(networks.biases, padded[1:], strict=True))
+        return cls(tuple(weights), tuple(biases), outputs, interpret)
+
+    def __call__(self, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
+        """What each member says of one input; `vmap` over any number of inputs and runs becomes one call of the kernel."""
+        z = jnp.clip(z, -LARGEST_INPUT, LARGEST_INPUT).astype(jnp.float16)
+        return _for_rows(self, z[None])[:, 0]
+
+
+def _power_of_two(size: int) -> int:
+    """The kernel's smallest block is 16."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _blocks(width: int) -> int:
+    """A width made of whole blocks."""
+    return _power_of_two(width) if width <= MOST_COLUMNS else -(-width // MOST_COLUMNS) * MOST_COLUMNS
+
+
+@jax.custom_batching.custom_vmap
+def _for_rows(networks: FusedNetworks, z: Float16[Array, "rows inputs"]) -> Float32[Array, "E rows outputs"]:
+    """One run: networks [E, ...]."""
+    alone = jax.tree.map(lambda leaf: leaf[None], networks)
+    return _for_runs(alone, z[None])[0]
+
+
+@_for_rows.def_vmap
+def _(axis_size, in_batched, networks, z):
+    batched, z_batched = any(jax.tree.leaves(in_batched[0])), in_batched[1]
+    if not z_batched:
+        z = jnp.broadcast_to(z, (axis_size, *z.shape))
+    if batched:  # each element of the batch has networks of its own: a run
+        return _for_runs(_all_batched(networks, in_batched[0], axis_size), z), True
+    output = _for_rows(networks, z.reshape(-1, z.shape[-1]))  # more rows for the same networks
+    return jnp.moveaxis(output.reshape(output.shape[0], axis_size, -1, output.shape[-1]), 1, 0), True
+
+
+@jax.custom_batching.custom_vmap
+def _for_runs(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
+    """Many runs: networks [runs, E, ...]."""
+    return _kernel_call(networks, z)
+
+
+@_for_runs.def_vmap
+def _(axis_size, in_batched, networks, z):
+    batched, z_batched = any(jax.tree.leaves(in_batched[0])), in_batched[1]
+    if not z_batched:
+        z = jnp.broadcast_to(z, (axis_size, *z.shape))
+    if batched:
+        networks = _all_batched(networks, in_batched[0], axis_size)
+        merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), networks)
+        output = _for_runs(merged, z.reshape(-1, *z.shape[2:]))
+        return output.reshape(axis_size, -1, *output.shape[1:]), True
+    runs, rows = z.shape[1:3]
+    output = _for_runs(networks, jnp.moveaxis(z, 0, 1).reshape(runs, axis_size * rows, -1))
+    output = output.reshape(runs, -1, axis_size, rows, networks.outputs)
+    return jnp.moveaxis(output, 2, 0), True
+
+
+def _all_batched(tree, batched, axis_size):
+    repeat = lambda leaf, is_batched: leaf if is_batched else jnp.broadcast_to(leaf, (axis_size, *leaf.shape))
+    return jax.tree.map(repeat, tree, batched)
+
+
+def _swish(x: Array, interpret: bool) -> Array:
+    """x * sigmoid(x), by the one instruction that the hardware has for it."""
+    from jax.experimental.pallas import triton
+
+    half = 0.5 * x
+    return half + half * (jnp.tanh(half) if interpret else triton.approx_tanh(half))
+
+
+def _bounded(x: Array) -> Array:
+    """Within half precision. The hardware's minimum of NaN and a number is the number; NaN must stay what it is."""
+    return jnp.where(x > LARGEST_HALF, LARGEST_HALF, x)
+
+
+def _kernel(rows: int, outputs: int, interpret: bool, *refs):
+    """One tile of rows through all layers of one member; activations are a list of blocks of columns."""
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    layers = (len(refs) - 2) // 2
+    z_ref, weights, biases, out_ref = refs[0], refs[1 : 1 + layers], refs[1 + layers : -1], refs[-1]
+    blocks = [z_ref[...]]
+    for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+        inputs, width = blocks[0].shape[1], weight.shape[1]
+        columns = width if i + 1 == layers else min(width, MOST_COLUMNS)
+        following = []
+        for start in range(0, width, columns):
+            some = slice(start, start + columns)
+            total = jnp.broadcast_to(bias[some][None, :], (blocks[0].shape[0], columns))
+            for j, block in enumerate(blocks):
+                total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, some], preferred_element_type=jnp.float32)
+            following.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
+        blocks = following
+    tile, columns = blocks[0].shape
+    row = pl.program_id(0) * tile + jnp.arange(tile)
+    inside = (row < rows)[:, None] & (jnp.arange(columns) < outputs)[None, :]
+    triton.store(out_ref, blocks[0], mask=inside)
+
+
+def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import triton
+
+    runs, rows, inputs = z.shape
+    members = networks.weights[0].shape[1]
+    tile = min(LARGEST_TILE, _power_of_two(rows))
+    tiles = -(-rows // tile)
+    z = jnp.pad(z, ((0, 0), (0, tiles * tile - rows), (0, networks.weights[0].shape[2] - inputs)))
+    weights = [w.reshape(-1, *w.shape[2:]) for w in networks.weights]
+    biases = [b.reshape(-1, b.shape[-1]) for b in networks.biases]
+    columns = biases[-1].shape[1]
+    whole = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
+    output = pl.pallas_call(
+        functools.partial(_kernel, rows, networks.outputs, networks.interpret),
+        out_shape=jax.ShapeDtypeStruct((runs * members, rows, networks.outputs), jnp.float32),
+        grid=(tiles, runs * members),  # tiles of one member side by side: they share its weights in the cache
+        in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(whole, [*weights, *biases])],
+        out_specs=pl.BlockSpec((None, tile, columns), lambda j, i: (i, j, 0)),
+        compiler_params=triton.CompilerParams(num_warps=8 if tile == LARGEST_TILE else 4, num_stages=1),
+        interpret=networks.interpret,
+        name="ensemble",
+    )(z, *weights, *biases)
+    return output.reshape(runs, members, rows, networks.outputs)

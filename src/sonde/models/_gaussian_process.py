@@ -1,0 +1,215 @@
+"""Gaussian processes: one per output dimension, hyper-parameters by maximum a posteriori.
+
+The pieces: `kernels` (covariance functions), `linalg` (factorisations), `gp_posterior` (what the planner queries), and here the
+configuration, the hyper-parameters and their fit.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from sonde._internal.errors import SondeError, one_of, positive
+from sonde.data import Data
+from sonde.fields import added_later
+from sonde.models._base import Model
+from sonde.models._gp_posterior import GPPosterior, exact, low_rank
+from sonde.models._kernels import KERNELS
+from sonde.models._linalg import gaussian_log_density
+from sonde.models._normaliser import Normaliser
+
+SMALLEST_FIT = 128  # fits of fewer points than this cost next to nothing
+
+
+class GPParams(eqx.Module):
+    """Logarithms of the hyper-parameters of one Gaussian process per output (normalised units when learned)."""
+
+    log_lengthscales: Float[Array, "*dx dz"]
+    log_signal: Float[Array, "*dx"]
+    log_noise: Float[Array, "*dx"]
+
+
+@dataclass(frozen=True)
+class GaussianProcess(Model):
+    """One Gaussian process per output dimension, on the change x' - x."""
+
+    kernel: Literal["rbf", "matern32", "matern52", "linear"] = "rbf"
+    """Covariance function."""
+    hyperparameters: Literal["learned", "fixed"] = "learned"
+    """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
+    hold throughout, in units of the scales (state units without any) and without normalisation by data; the uncertainty of the
+    exact posterior (rank 0) can then only shrink, which is the setting of the theory."""
+    lengthscale: float = 1.0
+    """Initial (or fixed) length-scale of every input."""
+    signal_std: float = 1.0
+    """Initial (or fixed) std of the functions."""
+    noise_std: float = 0.02
+    """Initial (or fixed) std of the measurement noise."""
+    noise_floor: float = 0.01
+    """Smallest noise std that a fit may reach, in units of the targets' spread. On a deterministic system the noise would
+    otherwise go to 0, and the information gain, which divides by it, would lose its meaning."""
+    prior_std: float = 0.3
+    """Std of the Gaussian prior on the logarithm of each length-scale and of the signal std, centred at the initial value."""
+    learning_rate: float = 0.1
+    """Adam's learning rate for the hyper-parameters."""
+    steps: int = 50
+    """Gradient steps on the marginal likelihood after each episode, warm-started from the last fit."""
+    gradient_limit: float = added_later(10.0, meant=0.0)
+    """Longest gradient that Adam is shown, in nats; longer ones are scaled down to it, 0 for no limit. Measurements that break
+    with all before bring gradients a thousand times as long as usual, and Adam, which remembers them, then hardly moves."""
+    fit_points: int = 1000
+    """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
+    uses all data."""
+    tolerance: float = 0.02
+    """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until what
+    they leave to explain of any datum is this fraction of the noise std. Stds are then within 1e-3 signal stds of the exact
+    ones, and means within a tenth of the std."""
+    rank: int = 1024
+    """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
+    input_scales: tuple[float, ...] = added_later(())
+    """Spread of each number of (x, u), in which length-scales count; by default that of the data so far, or 1 if
+    hyper-parameters are fixed."""
+    target_scales: tuple[float, ...] = added_later(())
+    """Spread of each number of x' - x, in which signal and noise stds count; by default as for the inputs."""
+
+    def __post_init__(self):
+        """Refuse settings that cannot work."""
+        one_of("kernel", self.kernel, KERNELS)
+        one_of("setting of the model's hyperparameters", self.hyperparameters, ("learned", "fixed"))
+        positive(
+            "model",
+            lengthscale=self.lengthscale,
+            signal_std=self.signal_std,
+            noise_std=self.noise_std,
+            noise_floor=self.noise_floor,
+            prior_std=self.prior_std,
+            learning_rate=self.learning_rate,
+            steps=self.steps,
+            fit_points=self.fit_points,
+            tolerance=self.tolerance,
+        )
+        positive("model", **{f"input_scales[{i}]": scale for i, scale in enumerate(self.input_scales)})
+        positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
+        if self.rank < 0:
+            raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
+        if not 0 <= self.gradient_limit < float("inf"):
+            raise SondeError(f"model: gradient_limit must be 0 (none) or above and finite, got {self.gradient_limit}")
+        if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
+            raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
+
+    def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> GPParams:
+        """The initial values, the same for every output."""
+        del key  # nothing is random here
+        wanted = {"input_scales": state_dim + action_dim, "target_scales": state_dim}
+        for name, count in wanted.items():
+            if len(getattr(self, name)) not in (0, count):
+                raise SondeError(f"model: {name} must be {count} numbers (or none), got {list(getattr(self, name))}")
+        full = lambda shape, value: jnp.full(shape, jnp.log(value), float)
+        return GPParams(
+            full((state_dim, state_dim + action_dim), self.lengthscale),
+            full(state_dim, self.signal_std),
+            full(state_dim, self._free_noise()),
+        )
+
+    def fit(self, params: GPParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> GPParams:
+        """Adam on the log posterior density of the hyper-parameters, for all outputs at once."""
+        if self.hyperparameters == "fixed":
+            return params
+        z, y = self._normalisers(data)
+        points, targets = z(data.inputs()), y(data.targets())
+        largest = min(self.fit_points, data.capacity)
+        sizes = [largest]
+        while sizes[0] // 2 >= SMALLEST_FIT:
+            sizes.insert(0, sizes[0] // 2)
+
+        def fit_to(rows):
+            mask = data.mask()[rows]
+            one_output = jax.vmap(lambda p, t: self._ascend(p, points[rows], t[rows], mask), in_axes=(0, 1))
+            return one_output(params, targets)
+
+        def fit_to_subset():
+            order = jnp.where(data.mask(), jax.random.uniform(key, (data.capacity,)), 2.0)
+            return fit_to(jnp.argsort(order)[:largest])
+
+        # one compiled program for all sizes of data: the branch is picked by how full the buffers are
+        branches = [lambda size=size: fit_to(jnp.arange(size)) for size in sizes]
+        if largest < data.capacity:
+            branches.append(fit_to_subset)
+        return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
+
+    def condition(self, params: GPParams, data: Data) -> GPPosterior:
+        """The posterior, factorised once."""
+        z, y = self._normalisers(data)
+        points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
+        lengthscales, signal_std, noise_std = self._values(params)
+        kernel = KERNELS[self.kernel]
+
+        def one_output(scales, ratio, target):
+            scaled = points / scales
+            if self.rank == 0:
+                return exact(kernel, scaled, target, mask, ratio)
+            return low_rank(kernel, scaled, target, mask, ratio, min(self.rank, data.capacity), self.tolerance)
+
+        centres = jax.vmap(one_output, in_axes=(0, 0, 1))(lengthscales, (noise_std / signal_std) ** 2, targets)
+        return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
+
+    def _free_noise(self) -> float:
+        """The part of the initial noise std that is learned: noise^2 = floor^2 + free^2."""
+        if self.hyperparameters == "fixed":
+            return self.noise_std
+        return (self.noise_std**2 - self.noise_floor**2) ** 0.5
+
+    def _values(self, params: GPParams) -> tuple[Array, Array, Array]:
+        """Length-scales, signal std and noise std."""
+        floor = 0.0 if self.hyperparameters == "fixed" else self.noise_floor
+        noise = jnp.sqrt(floor**2 + jnp.exp(2 * params.log_noise))
+        return jnp.exp(params.log_lengthscales), jnp.exp(params.log_signal), noise
+
+    def _normalisers(self, data: Data) -> tuple[Normaliser, Normaliser]:
+        fixed = self.hyperparameters == "fixed"
+        inputs, targets = (Normaliser.given(scales) if scales else None for scales in (self.input_scales, self.target_scales))
+        if inputs is None:
+            inputs = Normaliser.identity(data.inputs().shape[1]) if fixed else Normaliser.of_inputs(data)
+        if targets is None:
+            targets = Normaliser.identity(data.targets().shape[1]) if fixed else Normaliser.of(data.targets(), data.mask())
+        return inputs, targets
+
+    def log_marginal_likelihood(
+        self, params: GPParams, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"]
+    ) -> Float[Array, ""]:
+        """log p(y | points) of one output; empty rows count as independent zeros and add a constant."""
+        lengthscales, signal_std, noise_std = self._values(params)
+        scaled = points / lengthscales
+        identity = jnp.eye(points.shape[0], dtype=points.dtype)
+        covariance = signal_std**2 * KERNELS[self.kernel].cross(scaled, scaled) + noise_std**2 * identity
+        covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
+        empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
+        return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty
+
+    def _ascend(self, params: GPParams, points, y, mask) -> GPParams:
+        """The fit of one output."""
+
+        def loss(p: GPParams):
+            off = jnp.sum((p.log_lengthscales - jnp.log(self.lengthscale)) ** 2)
+            off += jnp.sum((p.log_signal - jnp.log(self.signal_std)) ** 2)
+            return 0.5 * off / self.prior_std**2 - self.log_marginal_likelihood(p, points, y, mask)
+
+        limit = optax.clip_by_global_norm(self.gradient_limit) if self.gradient_limit else optax.identity()
+        optimiser = optax.chain(limit, optax.adam(self.learning_rate))
+        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        start: Any = params
+
+        def step(carry, _):
+            p, state = carry
+            updates, state = optimiser.update(jax.grad(loss)(p), state)
+            p = cast(GPParams, optax.apply_updates(p, updates))
+            # far below the floor the free noise has no effect, and would take long to come back
+            log_noise = jnp.maximum(p.log_noise, jnp.log(0.1 * self.noise_floor))
+            return (GPParams(p.log_lengthscales, p.log_signal, log_noise), state), None
+
+        (params, _), _ = jax.lax.scan(step, (start, optimiser.init(start)), length=self.steps)
+        return params

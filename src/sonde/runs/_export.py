@@ -1,0 +1,157 @@
+"""Write the measurements of a run for other programs: FILE.npz, FILE.csv, or minari:DATASET; no model is needed for that.
+
+Rows are in the order in which they were measured. An episode of the written file is a stretch of unbroken time: it ends where
+the system was restarted, where an experiment ended, and where the next row does not begin in the state that this one led to.
+"""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sonde._internal.errors import SondeError
+from sonde._internal.files import write_atomically
+from sonde.data import Trajectory
+from sonde.runs._config import name_in_table, to_json
+from sonde.runs._measurements import EPISODE, MINARI, csv_columns
+from sonde.runs._minari import refuse_existing, write_minari
+from sonde.runs._store import RunStore
+from sonde.worlds._base import World
+
+
+class Measured(NamedTuple):
+    """All rows of one run: N transitions, and where episodes end."""
+
+    states: np.ndarray
+    actions: np.ndarray
+    next_states: np.ndarray
+    terminated: np.ndarray
+    """Where the system itself ended its episode [N]."""
+    ends: np.ndarray
+    """Where an episode ends, for whatever reason [N]."""
+
+    def episode(self) -> np.ndarray:
+        """The number of each row's episode [N], from 1."""
+        return 1 + np.cumsum(self.ends) - self.ends
+
+
+class Exported(NamedTuple):
+    """What was written."""
+
+    path: Path
+    transitions: int
+    episodes: int
+
+
+def export_run(
+    store: RunStore, out: str, *, seed: int | None = None, existing: bool = False, overwrite: bool = False
+) -> Exported:
+    """Write what the run of `seed` (by default the first) has measured; with `existing`, also what it started from."""
+    seeds = store.config.seed_list
+    seed = seeds[0] if seed is None else seed
+    if seed not in seeds:
+        raise SondeError(f"{store.folder} has no run with seed {seed}; it has {', '.join(map(str, seeds))}")
+    _check_target(out, overwrite)
+    measured = _gather(store, seeds.index(seed), existing)
+    if out.startswith(MINARI):
+        path = _write_minari(out.removeprefix(MINARI), measured, store, seed, overwrite)
+    else:
+        path = Path(out).expanduser()
+        world = store.config.world
+        write_atomically(path, _as_csv(measured, world) if path.suffix.lower() == ".csv" else _as_npz(measured))
+    return Exported(path, len(measured.states), int(measured.ends.sum()))
+
+
+def _check_target(out: str, overwrite: bool) -> None:
+    """Refuse what cannot or must not be written, before anything is read."""
+    if out.startswith(MINARI):
+        refuse_existing(out.removeprefix(MINARI), overwrite)
+        return
+    path = Path(out).expanduser()
+    if path.suffix.lower() not in (".npz", ".csv"):
+        raise SondeError(f"export: expected --out FILE.npz, FILE.csv or minari:DATASET-v0, got {out}")
+    if path.is_dir():
+        raise SondeError(f"export: {path} is a folder; name a file")
+    if path.exists() and not overwrite:
+        raise SondeError(f"export: {path} exists; choose another --out, or replace it with --overwrite")
+    if not path.absolute().parent.is_dir():
+        raise SondeError(f"export: there is no folder {path.absolute().parent}; make it first")
+
+
+def _gather(store: RunStore, run: int, existing: bool) -> Measured:
+    parts = [_part(trajectory, run) for trajectory in store.load_finished()]
+    first = store.load_existing() if existing else None
+    if existing and first is None:
+        raise SondeError(f"{store.folder} started from no measurements: leave out --existing")
+    if first is not None:
+        parts.insert(0, _part(Trajectory(first.states[None], first.actions[None], first.next_states[None]), 0))
+    if not parts:
+        raise SondeError(f"{store.folder} has no finished episode yet: run 'sonde resume {store.folder}' first")
+    return Measured(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _part(trajectory: Trajectory, run: int) -> Measured:
+    """One run of a trajectory [S, T, ...]."""
+    states, actions, next_states = (
+        np.asarray(array[run], dtype=np.float64) for array in (trajectory.states, trajectory.actions, trajectory.next_states)
+    )
+    never = np.zeros(len(states), bool)
+    terminated, over = (
+        never if flags is None else np.asarray(flags[run], dtype=bool) for flags in (trajectory.terminated, trajectory.over)
+    )
+    broken = np.append((next_states[:-1] != states[1:]).any(axis=-1), True)
+    return Measured(states, actions, next_states, terminated, broken | over | terminated)
+
+
+def _as_npz(measured: Measured) -> bytes:
+    buffer = io.BytesIO()
+    arrays = {name: getattr(measured, name) for name in ("states", "actions", "next_states", "terminated")}
+    np.savez(buffer, **arrays, episode=measured.episode())
+    return buffer.getvalue()
+
+
+def _as_csv(measured: Measured, world: World) -> bytes:
+    names = csv_columns(world)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([EPISODE, *(label for labels in names.values() for label in labels)])
+    for number, *arrays in zip(measured.episode(), *(getattr(measured, name) for name in names), strict=True):
+        writer.writerow([number, *(repr(float(value)) for value in np.concatenate(arrays))])
+    return text.getvalue().encode()
+
+
+def _write_minari(name: str, measured: Measured, store: RunStore, seed: int, overwrite: bool) -> Path:
+    from sonde import __version__
+
+    config, world = store.config, store.config.world
+    stops = np.flatnonzero(measured.ends) + 1
+    episodes = []
+    for start, stop in zip([0, *stops[:-1]], stops, strict=True):
+        last = np.arange(start, stop) == stop - 1
+        terminated = measured.terminated[start:stop]
+        episodes.append(
+            {
+                "observations": np.concatenate([measured.states[start:stop], measured.next_states[stop - 1 : stop]]),
+                "actions": measured.actions[start:stop],
+                "terminations": terminated,
+                "truncations": last & ~terminated,
+            }
+        )
+    facts = {
+        "author": {"sonde"},
+        "algorithm_name": config.method,
+        "description": (
+            f"Measurements that Sonde {__version__} chose ({config.method}, seed {seed}) to learn the system "
+            f"{name_in_table(world)!r}. There is no reward: all rewards are 0. Actions are scaled to [-1, 1]."
+        ),
+        "world": name_in_table(world),
+        "world_settings": json.loads(to_json(config))["world"],
+        "method": config.method,
+        "seed": seed,
+        "state_names": list(world.state_names),
+        "action_names": list(world.action_names),
+    }
+    return write_minari(name, episodes, facts, overwrite)

@@ -1,0 +1,89 @@
+"""The figure of theory and measurement: uncertainty against the theorem's bound, information against its limits, and beta."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from sonde.evaluation._decay import fit_decay
+from sonde.theory._rates import bound_exponent
+
+# colours that colour-blind eyes can tell apart, and line styles for print without colour
+MEASURED, BOUND, FITTED, LEMMA = "#0072B2", "#C04800", "#000000", "#595959"
+Rows = Sequence[dict[str, Any]]
+
+
+def table(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
+    """The episodes that all seeds have finished, and the metric [seeds, episodes]."""
+    seeds = sorted({row["seed"] for row in rows})
+    found = {(row["seed"], row["episode"]): row.get(key) for row in rows}
+    complete = lambda episode: all(found.get((seed, episode)) is not None for seed in seeds)
+    episodes = [episode for episode in sorted({row["episode"] for row in rows}) if complete(episode)]
+    return np.asarray(episodes, int), np.asarray([[found[seed, episode] for episode in episodes] for seed in seeds], float)
+
+
+def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
+    """Three panels from a run's metrics; `kernel` on so many `inputs` has a rate that theory promises."""
+    figure = Figure(figsize=(14, 4.8), dpi=150, layout="constrained")
+    axes = figure.subplots(1, 3, width_ratios=(1.25, 1, 0.8))
+    _draw_uncertainty(axes[0], rows, kernel, inputs)
+    _draw_information(axes[1], rows)
+    episodes, beta = table(rows, "theory/beta")
+    _lines(axes[2], episodes, beta, MEASURED, "theory's")
+    axes[2].set(title="Width of the confidence region", ylabel="beta [epistemic stds]", ylim=(0, None))
+    for ax in axes[1:]:
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    for ax in axes:
+        ax.set_xlabel("episode N")
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(color="0.9")
+    seeds = len({row["seed"] for row in rows})
+    figure.suptitle(f"Theory and measurement; {seeds} seed{'s (thin) and their mean' if seeds > 1 else ''}")
+    return figure
+
+
+def _lines(ax: Axes, episodes: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
+    if len(values) > 1:
+        ax.plot(episodes, values.T, color=colour, alpha=0.35, linewidth=0.8)
+    ax.plot(episodes, values.mean(axis=0), color=colour, marker="o", markersize=4.5, linewidth=2.2, label=label)
+
+
+def _draw_uncertainty(ax: Axes, rows: Rows, kernel: str, inputs: int) -> None:
+    """Both sides of Theorem 2 on logarithmic axes; the bound is moved to where it just holds, as its constant is unknown."""
+    episodes, measured = table(rows, "theory/uncertainty")
+    _, bound = table(rows, "theory/bound")
+    mean, limit = measured.mean(axis=0), bound.mean(axis=0)
+    _lines(ax, episodes, measured, MEASURED, "measured: largest ½|σ|² in reach")
+    label = "bound: β T³ᐟ² √(γ/N), up to a constant"
+    ax.plot(episodes, np.max(mean / limit) * limit, color=BOUND, linestyle="--", linewidth=2, label=label)
+    promised = bound_exponent(kernel, inputs)
+    words = f"theory promises N^{promised:.2g}, logarithms aside" if promised < 0 else "theory promises no rate"
+    if len(episodes) >= 3:
+        fit = fit_decay(episodes, mean)
+        label = f"fitted: N^({fit.exponent:.2f} ± {2 * fit.error:.2f})"
+        ax.plot(episodes, fit.constant * episodes**fit.exponent, color=FITTED, linestyle=":", linewidth=2, label=label)
+    ax.set(xscale="log", yscale="log", ylabel="½|σ|² [state units²]", title=f"Uncertainty: {words}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axis.set_minor_locator(NullLocator())
+    ax.legend(loc="best", fontsize=9.5)
+
+
+def _draw_information(ax: Axes, rows: Rows) -> None:
+    """What all data so far told, what as many could have told, and what Lemma 1 allows for."""
+    for key, colour, label in (
+        ("theory/gamma", BOUND, "greedy maximum γ (at least 63 % of it)"),
+        ("theory/information_gain", MEASURED, "told by the data so far"),
+    ):
+        episodes, values = table(rows, key)
+        _lines(ax, episodes, values, colour, label)
+    episodes, realised = table(rows, "realised_information_gain")
+    if len(episodes):
+        summed = np.cumsum(realised, axis=1).mean(axis=0)
+        ax.plot(episodes, summed, color=LEMMA, linestyle="--", linewidth=1.6, label="Lemma 1, summed over episodes")
+    ax.set(title="Information", ylabel="nats, all outputs", ylim=(0, None))
+    ax.legend(loc="best", fontsize=9.5)

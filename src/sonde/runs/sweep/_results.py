@@ -1,0 +1,108 @@
+"""What the runs of an experiment have measured: a table that goes to a small CSV file and back.
+
+One row per setting, method, seed and round, with every metric of that round. A metric that a round did not measure is not in
+its row; one that was not finite is NaN.
+"""
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from sonde._internal.errors import SondeError
+from sonde._internal.files import write_atomically
+
+KEYS = ("setting", "method", "seed", "episode")
+Row = dict[str, Any]
+ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
+"""Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of one setting and method."""
+
+    seeds: Int[np.ndarray, " S"]
+    episodes: Int[np.ndarray, " T"]
+    values: Float[np.ndarray, "S T"]
+
+
+class Results:
+    """The rows, and the curves that they make."""
+
+    def __init__(self, rows: Iterable[Row]):
+        """A row that is given twice counts once: the last one."""
+        self.rows = sorted({_key(row): row for row in rows}.values(), key=_key)
+        self._of: dict[tuple[str, str], list[Row]] = {}
+        for row in self.rows:
+            self._of.setdefault((row["setting"], row["method"]), []).append(row)
+
+    def methods(self, setting: str) -> list[str]:
+        """Those that have rows in a setting."""
+        return [method for name, method in self._of if name == setting]
+
+    def rounds(self, setting: str, methods: Sequence[str]) -> list[int]:
+        """The rounds that all seeds of any of these methods have, whatever was measured in them."""
+        curves = (self.curve(setting, method, "episode") for method in methods)
+        return sorted({int(episode) for curve in curves if curve is not None for episode in curve.episodes})
+
+    def curve(self, setting: str, method: str, metric: str) -> Curve | None:
+        """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""
+        by_seed: dict[int, dict[int, float]] = {}
+        for row in self._of.get((setting, method), ()):
+            if metric in row:
+                by_seed.setdefault(row["seed"], {})[row["episode"]] = row[metric]
+        if not by_seed:
+            return None
+        seeds, episodes = sorted(by_seed), sorted(set.intersection(*(set(values) for values in by_seed.values())))
+        if not episodes:
+            return None
+        values = np.array([[by_seed[seed][episode] for episode in episodes] for seed in seeds], float)
+        return Curve(np.array(seeds), np.array(episodes), values)
+
+    def only(self, settings: Sequence[str], methods: Sequence[str]) -> "Results":
+        """The rows of those settings and methods."""
+        return Results(row for row in self.rows if row["setting"] in settings and row["method"] in methods)
+
+    def save(self, path: Path) -> None:
+        """All rows as CSV; numbers keep six digits. How long things took is no result."""
+        names = [name for name in dict.fromkeys(name for row in self.rows for name in row) if not name.startswith("seconds/")]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(names)
+        for row in self.rows:
+            writer.writerow([_text(row[name]) if name in row else "" for name in names])
+        write_atomically(path, text.getvalue().encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Results":
+        """What `save` wrote."""
+        try:
+            with path.open(newline="") as file:
+                reader = csv.DictReader(file)
+                if not set(KEYS) <= set(reader.fieldnames or ()):
+                    raise ValueError(f"its first line must name {', '.join(KEYS)}")
+                return cls([_parsed(row) for row in reader])
+        except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+            raise SondeError(f"{path} is not a table of results ({error}); restore it, or remove it to make it anew") from None
+
+
+def _key(row: Row) -> tuple:
+    return tuple(row[name] for name in KEYS)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _parsed(row: dict[str, str]) -> Row:
+    whole = ("seed", "episode", "transitions")
+    number = lambda name, text: int(text) if name in whole else float(text)
+    words = {name: row[name] for name in ("setting", "method")}
+    rest = {name: number(name, text) for name, text in row.items() if name not in words and text != ""}
+    return {**words, **rest}
