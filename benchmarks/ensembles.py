@@ -7,7 +7,7 @@ from typing import cast
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measuring import Plan, belief_products, in_lockstep, measure, network_products, note
+from benchmarks.measuring import Plan, prediction_products, in_lockstep, measure, network_products, note
 from benchmarks.rows import Row
 from sonde.bench import engine, work
 from sonde.data import Data
@@ -65,11 +65,11 @@ TINY = Setting(
 )
 
 
-def problem_of(setting: Setting, runs: int) -> ControlProblem:
+def problem_of(setting: Setting, num_seeds: int) -> ControlProblem:
     """What the planner faces, with an untrained ensemble: the work is the same."""
     dims = setting.state_dim, setting.action_dim
-    params = engine.initial_params(setting.model, *dims, runs)
-    posterior = engine.conditioning(setting.model, params, in_lockstep(Data.empty(1, *dims), runs))()
+    params = engine.initial_params(setting.model, *dims, num_seeds)
+    posterior = engine.conditioning(setting.model, params, in_lockstep(Data.empty(1, *dims), num_seeds))()
     imagination = Optimistic(BETA, noise=setting.particles > 1)
     return ControlProblem(posterior, imagination, InformationGain(), *dims, setting.particles, setting.model.members)
 
@@ -79,20 +79,20 @@ def planning(plan: Plan) -> Iterator[Row]:
     quick = CHEETAH_WITH_NOISE, PENDULUM, FETCH
     settings = {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, PENDULUM, CHEETAH_WITH_NOISE, CHEETAH, FETCH)}
     for setting in plan.chosen(settings[plan.effort]):
-        for runs in plan.runs_for():
-            note(f"ensemble, {setting.name}, {runs} run(s): planning ...")
-            problem = problem_of(setting, runs)
-            timing = measure(engine.planning(problem, setting.solver, runs), plan.repeats)
+        for num_seeds in plan.runs_for():
+            note(f"ensemble, {setting.name}, {num_seeds} run(s): planning ...")
+            problem = problem_of(setting, num_seeds)
+            timing = measure(engine.planning(problem, setting.solver, num_seeds), plan.repeats)
             transitions = work.imagined_transitions(setting.solver, problem.simulated_particles)
             dims = setting.state_dim, setting.action_dim
             yield Row(
                 "pe-planning",
                 setting.name,
-                runs,
+                num_seeds,
                 timing.seconds,
                 timing.wall_seconds,
-                flop=runs * work.ensemble_queries(setting.model, *dims, transitions),
-                products=belief_products(),
+                flop=num_seeds * work.ensemble_queries(setting.model, *dims, transitions),
+                products=prediction_products(),
                 extra={"transitions_per_run": transitions, "particles": problem.simulated_particles},
             )
 
@@ -103,21 +103,21 @@ def training(plan: Plan) -> Iterator[Row]:
         steps = max(setting.training_steps // (10 if plan.quick else 1), 2)
         model, size = replace(setting.model, max_steps=steps, epochs=steps), 100 if plan.effort == "tiny" else DATA
         dims = setting.state_dim, setting.action_dim
-        for runs in plan.runs_for():
-            note(f"ensemble, {setting.name}, {runs} run(s): training ...")
+        for num_seeds in plan.runs_for():
+            note(f"ensemble, {setting.name}, {num_seeds} run(s): training ...")
             rng = np.random.default_rng(0)
             x, u, change = (jnp.asarray(rng.normal(size=(size, n))) for n in (*dims, setting.state_dim))
-            data = in_lockstep(Data(x, u, x + change, jnp.asarray(size)), runs)
-            program = engine.fitting(model, engine.initial_params(model, *dims, runs), data)
+            data = in_lockstep(Data(x, u, x + change, jnp.asarray(size)), num_seeds)
+            program = engine.fitting(model, engine.initial_params(model, *dims, num_seeds), data)
             timing = measure(program, plan.repeats)
             yield Row(
                 "pe-training",
                 setting.name,
-                runs,
+                num_seeds,
                 timing.seconds,
                 timing.wall_seconds,
-                flop=runs * work.ensemble_training(model, *dims, steps),
-                bytes=work.ensemble_training_bytes(model, *dims, steps, runs),
+                flop=num_seeds * work.ensemble_training(model, *dims, steps),
+                bytes=work.ensemble_training_bytes(model, *dims, steps, num_seeds),
                 products=network_products(),
-                extra={"gradient_steps": steps, "batch": model.batch},
+                extra={"gradient_steps": steps, "batch": model.batch_size},
             )

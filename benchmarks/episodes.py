@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import cast
 
 from benchmarks.gaussian_process import centres
-from benchmarks.measuring import Plan, belief_products, by_the_clock, measure, note, on_cpu
+from benchmarks.measuring import Plan, prediction_products, by_the_clock, measure, note, on_cpu
 from benchmarks.rows import Row
 from sonde.bench import engine, real_time, time_to_task, work
 from sonde.control._controller import Controller
@@ -27,13 +27,13 @@ def _flop(config: RunConfig, asked: Explorer) -> int:
     particles = config.particles if config.imagine_noise else 1
     queries = config.horizon * work.imagined_transitions(solver, particles)
     if isinstance(config.model, ProbabilisticEnsemble):
-        return asked.runs * work.ensemble_queries(config.model, *dims, queries)
-    return sum(queries * work.gp_query(sum(dims), centres(asked.posterior, run)) for run in range(asked.runs))
+        return asked.num_seeds * work.ensemble_queries(config.model, *dims, queries)
+    return sum(queries * work.gp_query(sum(dims), centres(asked.posterior, run)) for run in range(asked.num_seeds))
 
 
-def _after_one_episode(config: RunConfig, runs: int) -> Explorer:
+def _after_one_episode(config: RunConfig, num_seeds: int) -> Explorer:
     """An explorer that has learned from an episode of random actions."""
-    explorer = build_explorer(replace(config, seeds=runs, episodes=2))
+    explorer = build_explorer(replace(config, seeds=num_seeds, rounds=2))
     random = Controller(RandomPolicy(config.world.action_dim), explorer.keys(), config.world.state_dim)
     explorer.tell(rollout(config.world, random, config.horizon))
     return explorer
@@ -49,18 +49,18 @@ def whole(plan: Plan) -> Iterator[Row]:
         if plan.effort == "tiny":
             solver = ICEM(samples=8, elites=4, iterations=1, horizon=2)
             config = replace(config, horizon=3, solver=solver, model=GaussianProcess(steps=2, rank=16))
-        for runs in plan.runs_for((1, 10) if name == "pendulum-gp-lite" and not plan.quick else (1,)):
-            note(f"episode of {name}, {runs} run(s) ...")
-            explorer = _after_one_episode(config, runs)
+        for num_seeds in plan.runs_for((1, 10) if name == "pendulum-gp-lite" and not plan.quick else (1,)):
+            note(f"episode of {name}, {num_seeds} run(s) ...")
+            explorer = _after_one_episode(config, num_seeds)
             timing = measure(engine.exploring(cast(JaxWorld, config.world), explorer, config.horizon), plan.repeats)
             yield Row(
-                "episode",
+                "round",
                 name,
-                runs,
+                num_seeds,
                 timing.seconds,
                 timing.wall_seconds,
                 flop=_flop(config, explorer),
-                products="f64" if isinstance(config.model, GaussianProcess) else belief_products(),
+                products="f64" if isinstance(config.model, GaussianProcess) else prediction_products(),
                 extra={"steps": config.horizon, "wall_seconds_per_step": timing.wall_seconds / config.horizon},
             )
 

@@ -38,8 +38,8 @@ def figure_of(rows: Sequence[Row], device: str, clock: str) -> Figure:
             axes.text(
                 ratio + 0.01, place, f"{share(ratio)}   {duration(row.seconds)}", va="center", fontsize=9, color="#303030"
             )
-            runs = f", S = {row.runs}" if any(other.runs > 1 for other in bars) else ""
-            labels.append(f"{row.path}:  {row.setting}{runs}" if row.path != last else f"{row.setting}{runs}")
+            num_seeds = f", S = {row.num_seeds}" if any(other.num_seeds > 1 for other in bars) else ""
+            labels.append(f"{row.path}:  {row.setting}{num_seeds}" if row.path != last else f"{row.setting}{num_seeds}")
             if last is not None and row.path != last:
                 axes.axhline(place - 0.5, color="#d0d0d0", linewidth=0.8)
             last = row.path

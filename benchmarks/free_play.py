@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
-from benchmarks.measuring import Plan, Timing, belief_products, in_turns, note
+from benchmarks.measuring import Plan, Timing, prediction_products, in_turns, note
 from benchmarks.rows import Row
 from sonde._internal.randomness import rollout_keys
 from sonde.bench import work
@@ -27,12 +27,12 @@ each has a particle of its own."""
 
 def _config(plan: Plan) -> RunConfig:
     if plan.effort != "tiny":
-        return replace(preset("fetch-construction"), episodes=1)
+        return replace(preset("fetch-construction"), rounds=1)
     solver = ICEM(samples=8, horizon=2, elites=4, iterations=1)
     model = ProbabilisticEnsemble(members=2, layers=1, width=8, noise="fixed")
     world = FetchConstruction(blocks=1)
     sizes = {"rollouts": 2, "evaluation_rollouts": 2, "horizon": 2}
-    return replace(preset("fetch-construction"), episodes=1, world=world, model=model, solver=solver, task_settings=(), **sizes)
+    return replace(preset("fetch-construction"), rounds=1, world=world, model=model, solver=solver, task_settings=(), **sizes)
 
 
 def _playing(config: RunConfig, method: str) -> tuple[HostWorld, Controller, ICEM]:
@@ -72,25 +72,25 @@ def _timings(world: HostWorld, controller: Controller, repeats: int) -> tuple[Ti
 def steps(plan: Plan) -> Iterator[Row]:
     """A control step of 20 Fetch arms: one planning call for all of them, and their simulators (needs the extra 'fetch')."""
     for name in plan.chosen((METHODS[0],) if plan.effort == "quick" else (*METHODS, TASK)):
-        for runs in plan.runs or (1,):
-            note(f"a control step of {name}, {runs} run(s) ...")
-            config = replace(_config(plan), seeds=runs)
+        for num_seeds in plan.num_seeds or (1,):
+            note(f"a control step of {name}, {num_seeds} run(s) ...")
+            config = replace(_config(plan), seeds=num_seeds)
             world, controller, solver = (_solving if name == TASK else _playing)(config, name)
             planning, simulating = _timings(world, controller, plan.repeats)
-            transitions = work.imagined_transitions(solver, 1) * controller.copies // runs
+            transitions = work.imagined_transitions(solver, 1) * controller.copies // num_seeds
             model, dims = cast(ProbabilisticEnsemble, config.model), (world.state_dim, world.action_dim)
             share = simulating.wall_seconds / (simulating.wall_seconds + planning.wall_seconds)
             yield Row(
                 "fetch-step",
                 name,
-                runs,
+                num_seeds,
                 planning.seconds,
                 planning.wall_seconds,
-                flop=runs * work.ensemble_queries(model, *dims, transitions),
-                products=belief_products(),
+                flop=num_seeds * work.ensemble_queries(model, *dims, transitions),
+                products=prediction_products(),
                 extra={
                     "transitions_per_run": transitions,
-                    "rollouts": controller.copies // runs,
+                    "rollouts": controller.copies // num_seeds,
                     "simulator_seconds": simulating.seconds,
                     "simulator_wall_seconds": simulating.wall_seconds,
                     "simulator_share": share,

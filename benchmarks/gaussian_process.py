@@ -50,8 +50,8 @@ def _counts(plan: Plan) -> Iterator[int]:
 def _sizes(plan: Plan) -> Iterator[tuple[int, int]]:
     """Points and runs."""
     for count in _counts(plan):
-        for runs in plan.runs_for(_on_a_cpu(count, plan)):
-            yield count, runs
+        for num_seeds in plan.runs_for(_on_a_cpu(count, plan)):
+            yield count, num_seeds
 
 
 def _on_a_cpu(count: int, plan: Plan) -> tuple[int, ...]:
@@ -78,11 +78,11 @@ def _fitted(model: GaussianProcess, points: int) -> Any:
     return engine.fitting(model, start, in_lockstep(pendulum_data(points), 1))()
 
 
-def _in_runs(model: GaussianProcess, count: int, runs: int, plan: Plan) -> tuple[Any, Data]:
+def _in_runs(model: GaussianProcess, count: int, num_seeds: int, plan: Plan) -> tuple[Any, Data]:
     """Hyper-parameters and data, the same for all runs."""
     points = min(count, FIT_OF_HYPERPARAMETERS) if plan.effort == "tiny" else FIT_OF_HYPERPARAMETERS
     params = jax.tree.map(lambda leaf: leaf[0], _fitted(model, points))
-    return in_lockstep(params, runs), in_lockstep(pendulum_data(count), runs)
+    return in_lockstep(params, num_seeds), in_lockstep(pendulum_data(count), num_seeds)
 
 
 def centres(posterior: Any, run: int = 0) -> list[int]:
@@ -94,20 +94,20 @@ def centres(posterior: Any, run: int = 0) -> list[int]:
 def planning(plan: Plan) -> Iterator[Row]:
     """One planning step with a Gaussian process, n measurements in the data."""
     model, solver = _model(plan), _solver(plan)
-    for count, runs in _sizes(plan):
-        note(f"Gaussian process, n = {count}, {runs} run(s): planning ...")
-        known = _POSTERIORS.get((model, count)) if runs == 1 else None
-        posterior = known or engine.conditioning(model, *_in_runs(model, count, runs, plan))()
+    for count, num_seeds in _sizes(plan):
+        note(f"Gaussian process, n = {count}, {num_seeds} run(s): planning ...")
+        known = _POSTERIORS.get((model, count)) if num_seeds == 1 else None
+        posterior = known or engine.conditioning(model, *_in_runs(model, count, num_seeds, plan))()
         problem = ControlProblem(posterior, Optimistic(CONFIG.beta), InformationGain(), STATES, 1, CONFIG.particles)
-        timing = measure(engine.planning(problem, solver, runs), plan.repeats)
+        timing = measure(engine.planning(problem, solver, num_seeds), plan.repeats)
         used, transitions = centres(posterior), work.imagined_transitions(solver, problem.simulated_particles)
         yield Row(
             "gp-planning",
             f"n = {count}",
-            runs,
+            num_seeds,
             timing.seconds,
             timing.wall_seconds,
-            flop=runs * transitions * work.gp_query(INPUTS, used),
+            flop=num_seeds * transitions * work.gp_query(INPUTS, used),
             products="f64",
             extra={"points": count, "centres": used, "transitions_per_run": transitions},
         )
@@ -116,9 +116,9 @@ def planning(plan: Plan) -> Iterator[Row]:
 def factor(plan: Plan) -> Iterator[Row]:
     """The posterior of a Gaussian process on n measurements, factorised once per episode."""
     model = _model(plan)
-    for count, runs in _sizes(plan):
-        note(f"Gaussian process, n = {count}, {runs} run(s): factorising ...")
-        program, latest = engine.conditioning(model, *_in_runs(model, count, runs, plan)), deque(maxlen=1)
+    for count, num_seeds in _sizes(plan):
+        note(f"Gaussian process, n = {count}, {num_seeds} run(s): factorising ...")
+        program, latest = engine.conditioning(model, *_in_runs(model, count, num_seeds, plan)), deque(maxlen=1)
 
         def work_and_keep(program=program, latest=latest):
             latest.append(program())
@@ -126,16 +126,16 @@ def factor(plan: Plan) -> Iterator[Row]:
 
         timing = measure(work_and_keep, plan.repeats)
         used = centres(latest[0])
-        if runs == 1:  # those of many runs are large
+        if num_seeds == 1:  # those of many runs are large
             _POSTERIORS[model, count] = latest[0]
         yield Row(
             "gp-factor",
             f"n = {count}",
-            runs,
+            num_seeds,
             timing.seconds,
             timing.wall_seconds,
-            flop=runs * work.gp_condition(count, used),
-            bytes=work.gp_condition_bytes(count, used, runs),
+            flop=num_seeds * work.gp_condition(count, used),
+            bytes=work.gp_condition_bytes(count, used, num_seeds),
             products="f64",
             extra={"points": count, "centres": used},
         )
@@ -146,19 +146,19 @@ def fit(plan: Plan) -> Iterator[Row]:
     for count in {"tiny": (20,), "quick": (200,), "full": (100, 300, 1000)}[plan.effort]:
         if plan.only not in (None, f"n = {count}"):
             continue
-        for runs in plan.runs_for(_on_a_cpu(count, plan)):
-            note(f"Gaussian process, n = {count}, {runs} run(s): fitting ...")
+        for num_seeds in plan.runs_for(_on_a_cpu(count, plan)):
+            note(f"Gaussian process, n = {count}, {num_seeds} run(s): fitting ...")
             model = replace(_model(plan), fit_points=count)
-            data = in_lockstep(pendulum_data(count), runs)
-            params = engine.initial_params(model, STATES, INPUTS - STATES, runs)
+            data = in_lockstep(pendulum_data(count), num_seeds)
+            params = engine.initial_params(model, STATES, INPUTS - STATES, num_seeds)
             timing = measure(engine.fitting(model, params, data), plan.repeats)
             yield Row(
                 "gp-fit",
                 f"n = {count}",
-                runs,
+                num_seeds,
                 timing.seconds,
                 timing.wall_seconds,
-                flop=runs * work.gp_fit(count, INPUTS, STATES, model.steps),
+                flop=num_seeds * work.gp_fit(count, INPUTS, STATES, model.steps),
                 products="f64",
                 extra={"points": count, "gradient_steps": model.steps, "outputs": STATES},
             )

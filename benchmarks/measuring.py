@@ -42,8 +42,8 @@ def network_products() -> str:
     return "f32" if on_cpu() else "tf32"
 
 
-def belief_products() -> str:
-    """And in the beliefs of an ensemble: the fused kernel takes half-precision numbers, at the rate of bf16."""
+def prediction_products() -> str:
+    """And in the predictions of an ensemble: the fused kernel takes half-precision numbers, at the rate of bf16."""
     return "bf16" if kernel_runs_here() else network_products()
 
 
@@ -64,7 +64,7 @@ class Plan:
 
     effort: Effort = "full"
     """full: the paper's settings; quick: fewer of them, shorter; tiny: sizes that mean nothing, to try the machinery."""
-    runs: tuple[int, ...] | None = None
+    num_seeds: tuple[int, ...] | None = None
     """S, the runs in lockstep; None: those of `runs_for`."""
     only: str | None = None
     """Of all settings the one of this name."""
@@ -72,8 +72,8 @@ class Plan:
     def __post_init__(self):
         """Refuse what cannot be measured."""
         one_of("effort", self.effort, ("tiny", "quick", "full"))
-        if self.runs is not None and (not self.runs or min(self.runs) < 1):
-            raise SondeError(f"bench: --runs must be whole numbers above 0, got {list(self.runs)}")
+        if self.num_seeds is not None and (not self.num_seeds or min(self.num_seeds) < 1):
+            raise SondeError(f"bench: --runs must be whole numbers above 0, got {list(self.num_seeds)}")
 
     @property
     def quick(self) -> bool:
@@ -87,8 +87,8 @@ class Plan:
 
     def runs_for(self, on_a_cpu: tuple[int, ...] = (1,)) -> tuple[int, ...]:
         """S by default: on a CPU `on_a_cpu`, since its cores are busy with one run; elsewhere 1, 10 and 50."""
-        if self.runs is not None:
-            return self.runs
+        if self.num_seeds is not None:
+            return self.num_seeds
         return on_a_cpu if on_cpu() else (1, 10) if self.quick else (1, 10, 50)
 
     def chosen(self, settings: Iterable[Named]) -> Iterator[Named]:
@@ -189,6 +189,6 @@ _chain = jax.jit(_chain_of_products, static_argnames=("number", "precision"))
 _negate = jax.jit(lambda array, number: jax.lax.fori_loop(0, number, lambda _, x: -x, array), static_argnums=1)
 
 
-def in_lockstep(tree: Any, runs: int) -> Any:
+def in_lockstep(tree: Any, num_seeds: int) -> Any:
     """The same for each of `runs` runs."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *leaf.shape)), tree)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_seeds, *leaf.shape)), tree)

@@ -62,14 +62,14 @@ def exact_std(question: Question) -> np.ndarray:
 
 
 @eqx.filter_jit
-def _believe(posterior: GPPosterior, x, u) -> tuple[Any, Any]:
-    belief = jax.lax.map(lambda point: posterior.believe(*point), (x, u), batch_size=min(PORTION, x.shape[0]))
-    return belief.mean, belief.epistemic_std / posterior.targets.scale
+def _predict(posterior: GPPosterior, x, u) -> tuple[Any, Any]:
+    prediction = jax.lax.map(lambda point: posterior.predict(*point), (x, u), batch_size=min(PORTION, x.shape[0]))
+    return prediction.mean, prediction.epistemic_std / posterior.targets.scale
 
 
 def by_sonde(posterior: GPPosterior, x: np.ndarray, u: np.ndarray) -> Callable[[], Answer]:
     """Ours, as the planner asks it: numpy in, numpy out."""
-    ask = engine.compiled(_believe, posterior, jnp.asarray(x), jnp.asarray(u))
+    ask = engine.compiled(_predict, posterior, jnp.asarray(x), jnp.asarray(u))
     return lambda: jax.tree.map(np.asarray, ask())
 
 
@@ -124,7 +124,7 @@ def by_gpytorch(question: Question, fast_variances: bool, lanczos: bool = False)
         with torch.no_grad(), factorise, settings.fast_pred_var(fast_variances):
             for model in models:
                 # one portion's kernel matrix at a time: all of them would fill the memory
-                parts = [(belief.mean, belief.variance) for belief in map(model, portions)]
+                parts = [(prediction.mean, prediction.variance) for prediction in map(model, portions)]
                 means.append(torch.cat([mean for mean, _ in parts]))
                 stds.append(torch.cat([variance for _, variance in parts]).clamp_min(0).sqrt())
         return torch.stack(means, dim=1).numpy(), torch.stack(stds, dim=1).numpy()

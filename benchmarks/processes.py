@@ -112,10 +112,10 @@ def memory(plan: Plan) -> Iterator[Row]:
     for path, setting in cases.get(plan.effort, MEMORY_CASES):
         if plan.only not in (None, setting):
             continue
-        for runs in plan.runs_for():
-            note(f"memory of {path}, {setting}, {runs} run(s) ...")
-            code = MEMORY % (path, plan.effort, (runs,), setting)
+        for num_seeds in plan.runs_for():
+            note(f"memory of {path}, {setting}, {num_seeds} run(s) ...")
+            code = MEMORY % (path, plan.effort, (num_seeds,), setting)
             result, wall = in_fresh_process(code)
             peak = result["process_bytes"] if on_cpu() else result["device_bytes"]
             seconds = by_the_clock(result.pop("cpu_seconds"), wall)
-            yield Row("memory", f"{path}, {setting}", runs, seconds, wall, extra={"peak_bytes": peak, **result})
+            yield Row("memory", f"{path}, {setting}", num_seeds, seconds, wall, extra={"peak_bytes": peak, **result})

@@ -1,7 +1,7 @@
 """Real time: a pendulum is swung up at 50 Hz with what was learned of it, beside a planner without hurry.
 
 Without the delay of the action itself: the pendulum is simulated, and each action acts from the instant at which the state was
-measured. What the rate costs here is the thinking that does not fit, and the old plans that stand in for it.
+measured. What the rate costs here is the planning that does not fit, and the old plans that stand in for it.
 """
 
 import time
@@ -39,7 +39,7 @@ def benchmark(quick: bool) -> dict[str, Any]:
 
 def _swing_up(config: RunConfig) -> dict[str, Any]:
     explorer, seconds, iterations, late, returns = _explored(config), [], [], 0, {"hurried": [], "unhurried": []}
-    for seed in range(explorer.runs):
+    for seed in range(explorer.num_seeds):
         hurried = _controller(config, explorer, seed, seconds_per_action(None, RATE))
         value, took, turns = _run(cast(JaxWorld, config.world), hurried, config.evaluation_horizon, 1 / RATE)
         note(f"    seed {seed} at {RATE:g} Hz: {hurried.timing}, {np.mean(turns):.1f} iterations, return {value:.1f}")
@@ -65,8 +65,8 @@ def _swing_up(config: RunConfig) -> dict[str, Any]:
 def _explored(config: RunConfig) -> Explorer:
     """All episodes of the preset."""
     explorer = build_explorer(config)
-    for episode in range(config.episodes):
-        note(f"{config.method} explores, {explorer.runs} run(s), episode {episode + 1} of {config.episodes} ...")
+    for round_number in range(config.rounds):
+        note(f"{config.method} explores, {explorer.num_seeds} run(s), episode {round_number + 1} of {config.rounds} ...")
         explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
     return explorer
 

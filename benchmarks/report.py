@@ -19,10 +19,10 @@ def bench_help() -> str:
     return "\n".join(f"  {name:<14}{(measure.__doc__ or '').partition(chr(10))[0]}" for name, measure in PATHS.items())
 
 
-def measure_and_report(paths: Sequence[str], effort: Effort, runs: Sequence[int], peers: bool, out: Path | None) -> int:
+def measure_and_report(paths: Sequence[str], effort: Effort, num_seeds: Sequence[int], peers: bool, out: Path | None) -> int:
     """Measure, print, save; the exit code. An interrupt ends it with what there is."""
     check_paths(paths)
-    plan, results, code = Plan(effort, tuple(runs) or None), Results(), 0
+    plan, results, code = Plan(effort, tuple(num_seeds) or None), Results(), 0
     if out is not None:
         if out.exists() and not out.is_dir():
             raise SondeError(f"bench: --out must be a folder, got the file {out}")

@@ -18,7 +18,7 @@ class Row:
     """The hot path: a name of `runner.PATHS`."""
     setting: str
     """The size of the work."""
-    runs: int
+    num_seeds: int
     """S, the runs in lockstep."""
     seconds: float | None
     """CPU-seconds of all cores on a CPU (None if they were not counted), wall time elsewhere."""

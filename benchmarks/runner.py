@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Limits, Plan, belief_products, network_products, note, on_cpu
+from benchmarks.measuring import Limits, Plan, prediction_products, network_products, note, on_cpu
 from benchmarks.rows import COPY, Row
 from benchmarks.table import in_short
 from sonde._internal.errors import SondeError, first_line
 from sonde._internal.files import write_atomically
 from sonde._internal.machine import this_machine
 from sonde._internal.precision import double_precision
-from sonde.bench import ensembles, episodes, free_play, gaussian_process, peers, processes, soft_actor_critic
+from sonde.bench import ensembles, rounds, free_play, gaussian_process, peers, processes, soft_actor_critic
 
 Measure = Callable[[Plan], Iterator[Row]]
 PATHS: dict[str, Measure] = {
@@ -23,12 +23,12 @@ PATHS: dict[str, Measure] = {
     "pe-planning": ensembles.planning,
     "pe-training": ensembles.training,
     "sac": soft_actor_critic.optimisation,
-    "episode": episodes.whole,
+    "round": rounds.whole,
     "first-action": processes.first_action,
     "memory": processes.memory,
     "import": processes.importing,
-    "real-time": episodes.at_a_rate,
-    "time-to-task": episodes.to_a_solved_task,
+    "real-time": rounds.at_a_rate,
+    "time-to-task": rounds.to_a_solved_task,
     "fetch-step": free_play.steps,
     "peers": peers.compare,
 }
@@ -95,9 +95,9 @@ def _products_of(path: str) -> tuple[str, ...]:
     if path.startswith("gp-"):
         return ("f64",)
     if path in ("pe-planning", "fetch-step"):
-        return (belief_products(),)
-    if path == "episode":
-        return "f64", belief_products()
+        return (prediction_products(),)
+    if path == "round":
+        return "f64", prediction_products()
     if path == PEERS:
         return (network_products(), "f64") if on_cpu() else ()
     return (network_products(),) if path in ("pe-training", "sac") else ()

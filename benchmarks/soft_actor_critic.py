@@ -30,10 +30,10 @@ def optimisation(plan: Plan) -> Iterator[Row]:
     assert reachable is not None
     x, u, x_next = map(jnp.asarray, reachable)
     for name in plan.chosen(("explore",) if plan.quick else ("explore", "task")):
-        for runs in plan.runs_for():
-            note(f"soft actor-critic, {name}, {runs} run(s): training a policy ...")
-            data = in_lockstep(Data(x, u, x_next, jnp.asarray(len(x))), runs)
-            posterior = engine.conditioning(model, engine.initial_params(model, *dims, runs), data)()
+        for num_seeds in plan.runs_for():
+            note(f"soft actor-critic, {name}, {num_seeds} run(s): training a policy ...")
+            data = in_lockstep(Data(x, u, x_next, jnp.asarray(len(x))), num_seeds)
+            posterior = engine.conditioning(model, engine.initial_params(model, *dims, num_seeds), data)()
             explore = name == "explore"
             imagination = Optimistic(config.beta) if explore else Mean()
             objective = InformationGain() if explore else TaskReward(reward_named(world, next(iter(world.tasks))))
@@ -42,10 +42,10 @@ def optimisation(plan: Plan) -> Iterator[Row]:
             yield Row(
                 "sac",
                 f"mountain-car, {name}",
-                runs,
+                num_seeds,
                 timing.seconds,
                 timing.wall_seconds,
-                flop=runs * work.sac_training(solver, model, *dims, problem.control_dim),
+                flop=num_seeds * work.sac_training(solver, model, *dims, problem.control_dim),
                 products=network_products(),
-                extra={"gradient_steps": solver.training_steps * solver.gradient_steps, "batch": solver.batch},
+                extra={"gradient_steps": solver.training_steps * solver.gradient_steps, "batch": solver.batch_size},
             )

@@ -75,7 +75,7 @@ def main_table(rows: Sequence[Row], clock: str) -> Table:
         table.add_row(
             row.path if row.path != last else "",
             row.setting,
-            str(row.runs),
+            str(row.num_seeds),
             quantity(row.flop, "FLOP"),
             quantity(row.bytes, "B"),
             duration(row.seconds),

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.measuring import note
 from benchmarks.processes import in_fresh_process
 from sonde._internal.precision import double_precision
-from sonde._internal.randomness import episode_keys
+from sonde._internal.randomness import round_keys
 from sonde.evaluation._evaluate import TrueDynamics, evaluate
 from sonde.runs._presets import preset
 
@@ -35,7 +35,7 @@ result = {"returns": returns, "seconds_after_episodes": seconds, "cpu_seconds": 
 @double_precision
 def _limits(seed: int) -> tuple[float, float]:
     """The returns of random actions and of the oracle."""
-    config, keys = preset(PRESET), episode_keys((seed,), 0)
+    config, keys = preset(PRESET), round_keys((seed,), 0)
     reached = lambda posterior: evaluate(config.world, posterior, TASK, config.solver, config.evaluation_horizon, keys)
     return float(reached(None).returns[0]), float(reached(TrueDynamics(config.world)).returns[0])
 

@@ -39,12 +39,14 @@ def ensemble_queries(model: ProbabilisticEnsemble, state_dim: int, action_dim: i
 def ensemble_training(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int) -> int:
     """Operations of gradient steps: forward, by the weights, and by the inputs of all layers but the first."""
     products = member_layers(model, state_dim, action_dim)
-    return 2 * steps * model.batch * model.members * (3 * sum(products) - products[0])
+    return 2 * steps * model.batch_size * model.members * (3 * sum(products) - products[0])
 
 
-def ensemble_training_bytes(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int, runs: int) -> int | None:
+def ensemble_training_bytes(
+    model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int, num_seeds: int
+) -> int | None:
     """Weights and the optimiser's two moments, read and written at each step, unless caches hold them."""
-    state = 3 * 4 * runs * model.members * sum(member_layers(model, state_dim, action_dim))
+    state = 3 * 4 * num_seeds * model.members * sum(member_layers(model, state_dim, action_dim))
     return 2 * steps * state if state > CACHE else None
 
 
@@ -70,10 +72,10 @@ def gp_condition(points: int, centres: Sequence[int]) -> int:
     return sum(2 * points * m**2 + m**3 for m in centres)
 
 
-def gp_condition_bytes(points: int, centres: Sequence[int], runs: int) -> int | None:
+def gp_condition_bytes(points: int, centres: Sequence[int], num_seeds: int) -> int | None:
     """Each choice of a centre reads what the earlier ones explain of all data, in double precision, unless caches hold it."""
-    state = 8 * points * runs * sum(centres)
-    return sum(8 * runs * points * m * (m - 1) // 2 for m in centres) if state > CACHE else None
+    state = 8 * points * num_seeds * sum(centres)
+    return sum(8 * num_seeds * points * m * (m - 1) // 2 for m in centres) if state > CACHE else None
 
 
 def sac_gradient_step(solver: SAC, state_dim: int, control_dim: int) -> int:
@@ -83,7 +85,7 @@ def sac_gradient_step(solver: SAC, state_dim: int, control_dim: int) -> int:
     # per pair of critics: targets forward; loss forward, by weights, by inputs of all layers but the first; for the actor
     # forward and by inputs. The actor: forward twice, by weights, by inputs of all layers but the first
     per_row = 2 * (6 * sum(critic) - critic[0]) + 4 * sum(actor) - actor[0]
-    return 2 * solver.batch * per_row
+    return 2 * solver.batch_size * per_row
 
 
 def sac_training(solver: SAC, model: ProbabilisticEnsemble, state_dim: int, action_dim: int, control_dim: int) -> int:

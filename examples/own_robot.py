@@ -31,7 +31,7 @@ class Cart:
         """What the sensors say: position in m, speed in m/s."""
         return np.array([self.position, self.speed]) + self.noise.normal(0.0, 0.002, size=2)
 
-    def push(self, action: float) -> None:
+    def perturbation(self, action: float) -> None:
         """Push with up to 3 N for one period. Friction is viscous and dry, and the track is not level everywhere."""
         for _ in range(10):
             dry = 0.3 * np.tanh(self.speed / 0.05)
@@ -51,7 +51,7 @@ def run_episode(policy, cart: Cart) -> Trajectory:
     while len(states) < LONGEST and not cart.at_the_end():
         began = time.monotonic()
         u = policy(x)  # in time; numbers in [-1, 1]
-        cart.push(u[0])
+        cart.perturbation(u[0])
         time.sleep(max(0.0, began + PERIOD - time.monotonic()))
         x_next = cart.measure()
         states.append(x)
@@ -70,21 +70,21 @@ def main() -> None:
     """Explore, then park."""
     options = argparse.ArgumentParser(description="Learn a cart by choosing the experiments that teach most.")
     options.add_argument("--out", default="runs/cart", help="folder for all that is measured and learned")
-    options.add_argument("--episodes", type=int, default=5, help="experiments to run")
+    options.add_argument("--rounds", type=int, default=5, help="experiments to run")
     chosen = options.parse_args()
     config = RunConfig(
-        world=OwnSystem(states=("position", "speed"), actions=("push",)),
-        episodes=chosen.episodes,
+        world=OwnSystem(states=("position", "speed"), actions=("perturbation",)),
+        rounds=chosen.rounds,
         horizon=LONGEST,
         particles=5,
         model=GaussianProcess(rank=64),
         solver=ICEM(horizon=15, samples=64, elites=8, iterations=5),
     )
     with Experiment(chosen.out, config) as experiment:
-        if experiment.episode:
-            print(f"going on after episode {experiment.episode}", flush=True)
+        if experiment.round:
+            print(f"going on after episode {experiment.round}", flush=True)
         while not experiment.finished:
-            number = experiment.episode + 1
+            number = experiment.round + 1
             policy = experiment.ask(rate=RATE)
             print(f"episode {number}: running", flush=True)
             trajectory = run_episode(policy, Cart(seed=number))

@@ -225,10 +225,10 @@ def _fading(curve: Curve | None, what: str) -> list[Evidence]:
     slope = blank_evidence(GP, f"{what}, slope of log over log", "exponent")
     later = blank_evidence(GP, f"{what}, slope in the later half", "exponent")
     fall = replace(blank_evidence(GP, f"{what}, last over first", "log ratio"), votes=False)
-    if curve is None or len(curve.episodes) < 3:
+    if curve is None or len(curve.rounds) < 3:
         note = f"less than three rounds of opax in {GP.setting}"
         return [replace(part, note=note) for part in (slope, later, fall)]
-    logs, rounds, rule = log_of(curve.values), np.log(curve.episodes), below(0.0, 0.0)
+    logs, rounds, rule = log_of(curve.values), np.log(curve.rounds), below(0.0, 0.0)
     half = len(rounds) // 2
     return [
         judged(slope, estimate(_slopes(logs, rounds)), rule.of(2), curve),
@@ -254,7 +254,7 @@ def _level(evidence: Sequence[Evidence]) -> str:
 def _solved(method: str, curve: Curve | None, span: Span | None, rule: Rule) -> Evidence:
     """In how many seeds MountainCar was solved. The interval is exact, so no number of seeds is too few."""
     blank = blank_evidence(CAR, method, "share")
-    if curve is None or not len(curve.episodes):
+    if curve is None or not len(curve.rounds):
         return replace(blank, note=f"{CAR.metric} of {method} is missing in {CAR.setting}, or not in the other's rounds")
     if span is None:
         return replace(
@@ -263,4 +263,4 @@ def _solved(method: str, curve: Curve | None, span: Span | None, rule: Rule) -> 
     solved, seeds = int((span.score(curve.values.max(axis=1)) >= SOLVED_SCORE).sum()), len(curve.seeds)
     ends = share_interval(solved, seeds)
     verdict = rule.verdict(ends, share_interval(solved, seeds, rule.confidence))
-    return replace(blank, verdict=verdict, estimate=solved / seeds, interval=ends, seeds=seeds, rounds=int(curve.episodes[-1]))
+    return replace(blank, verdict=verdict, estimate=solved / seeds, interval=ends, seeds=seeds, rounds=int(curve.rounds[-1]))

@@ -58,7 +58,7 @@ def compare(
         absent = " and ".join(name for name, curve in curves.items() if curve is None)
         return replace(blank, note=f"{panel.metric} of {absent} is missing in {panel.setting}")
     mine, theirs = on_common_rounds(found)
-    if not len(mine.episodes):
+    if not len(mine.rounds):
         return replace(blank, note=f"{first} and {second} have no round of {panel.metric} in common in {panel.setting}")
     difference = paired(Sample(mine.seeds, per_seed(mine.values)), Sample(theirs.seeds, per_seed(theirs.values)))
     if not difference.seeds:
@@ -80,7 +80,7 @@ def judged(blank: Evidence, answer: Estimate, rule: Rule, curve: Curve) -> Evide
         p_t=answer.p_t,
         p_wilcoxon=answer.p_wilcoxon,
         seeds=answer.seeds,
-        rounds=int(curve.episodes[-1]),
+        rounds=int(curve.rounds[-1]),
         note="; ".join(note for note in notes if note),
     )
 
@@ -128,6 +128,6 @@ def latest(results: Results, panels: Sequence[Panel], methods: Sequence[str]) ->
         for method in methods:
             if (curve := results.curve(panel.setting, method, panel.metric)) is not None:
                 mean = f"{method} {curve.values[:, -1].mean():.2f}"
-                by_round.setdefault(int(curve.episodes[-1]), []).append(mean)
+                by_round.setdefault(int(curve.rounds[-1]), []).append(mean)
         found += [f"{panel.title}, round {number}: {', '.join(means)}" for number, means in sorted(by_round.items())]
     return "; ".join(found) or "none"

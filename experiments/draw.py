@@ -177,13 +177,13 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     # tasks may be tried in some rounds only: the axis has all that were explored
     explored = results.rounds(panel.setting, list(curves))
     first, last = explored[0], explored[-1]
-    once = 0.02 * max(last - first, 1) if all(len(curve.episodes) == 1 for curve in curves.values()) else 0.0
+    once = 0.02 * max(last - first, 1) if all(len(curve.rounds) == 1 for curve in curves.values()) else 0.0
     for i, (method, curve) in enumerate(curves.items()):
         aside = once * (i - (len(curves) - 1) / 2)
-        _draw_method(ax, method, curve.episodes + aside, shown[method], i)
+        _draw_method(ax, method, curve.rounds + aside, shown[method], i)
     for method, line in current.items():
         name, colour = f"_current {NAMES[method]}", LOOKS[method][0]
-        ax.plot(curves[method].episodes, line, color=colour, label=name, linewidth=0.8, alpha=0.5, zorder=1.5)
+        ax.plot(curves[method].rounds, line, color=colour, label=name, linewidth=0.8, alpha=0.5, zorder=1.5)
     for reference, height in references.items():
         label, colour = REFERENCES[reference]
         ax.axhline(height, color=colour, linestyle=":", linewidth=1.5, label=label, zorder=2)
@@ -201,14 +201,14 @@ def _say(ax: Axes, words: str) -> None:
     ax.set(xticks=[], yticks=[])
 
 
-def _draw_method(ax: Axes, method: str, episodes: np.ndarray, shown: Shown, place: int) -> None:
+def _draw_method(ax: Axes, method: str, rounds: np.ndarray, shown: Shown, place: int) -> None:
     """A line with its band; the first methods lie on top. A single round is a point, which must not hide another."""
     line, low, high = shown
     every = 1 + (len(line) - 1) // 10  # some markers, in turn: all would hide the lines and each other
-    ax.plot(episodes, line, label=NAMES[method], markevery=(place % every, every), zorder=4 - 0.1 * place, **_looks(method))
+    ax.plot(rounds, line, label=NAMES[method], markevery=(place % every, every), zorder=4 - 0.1 * place, **_looks(method))
     foot = ax.get_ylim()[0]  # where a band runs out that reaches zero on a logarithmic axis
     low = np.maximum(low, foot) if ax.get_yscale() == "log" else low
-    ax.fill_between(episodes, low, high, where=np.isfinite(low), color=LOOKS[method][0], alpha=0.16, linewidth=0, zorder=1)
+    ax.fill_between(rounds, low, high, where=np.isfinite(low), color=LOOKS[method][0], alpha=0.16, linewidth=0, zorder=1)
 
 
 def _references(panel: Panel, results: Results, summary: Summary) -> dict[str, float]:
@@ -244,7 +244,7 @@ def extent(curves: dict[str, Curve]) -> str:
     in some rounds only.
     """
     seeds = {m: _count(len(c.seeds), "seed") for m, c in curves.items()}
-    rounds = {m: int(c.episodes[-1]) for m, c in curves.items()}
+    rounds = {m: int(c.rounds[-1]) for m, c in curves.items()}
     if len(set(seeds.values())) == 1 and len(set(rounds.values())) > 1:
         return f"{next(iter(seeds.values()))}, {min(rounds.values())} to {max(rounds.values())} rounds"
     words = {m: f"{seeds[m]}, {_count(rounds[m], 'round')}" for m in curves}

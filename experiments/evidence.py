@@ -20,7 +20,7 @@ MINIMUM_SEEDS = 5
 GENERAL_RULE = (
     "Intervals are Student's, of the mean over seeds, with 95 % confidence; fewer than "
     f"{MINIMUM_SEEDS} seeds decide nothing that rests on them. With several parts a claim holds if all of them hold, does not "
-    "hold if one of them does not, and is undecided otherwise. One of many parts may fail by chance, so a part does not hold "
+    "hold if one of them does not, and is undecided otherwise. One of many parts may fail by draws, so a part does not hold "
     "only if that shows with a confidence of 1 - 5 % / number of parts."
 )
 MARKS: dict[Verdict, str] = {"holds": "+", "does not hold": "-", "undecided": "?"}
@@ -43,7 +43,7 @@ class Rule:
     holds: Callable[[Interval], bool]
     fails: Callable[[Interval], bool]
     parts: int = 1
-    """How many parts the claim has: one of many fails by chance more easily."""
+    """How many parts the claim has: one of many fails by draws more easily."""
 
     def of(self, parts: int) -> "Rule":
         """The same for one of so many parts."""

@@ -151,7 +151,7 @@ SCALES = {
     "small": Scale(3, _SMALL),
     "medium": Scale(10, _MEDIUM),
     # what the public runs collect; the paper does not say
-    "paper": Scale(10, {name: preset(name).episodes for name in SETTINGS}),
+    "paper": Scale(10, {name: preset(name).rounds for name in SETTINGS}),
 }
 
 TASKS = {
@@ -175,7 +175,7 @@ def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: i
         chosen,
         method=method,
         task=TRAINED_ON[setting] if method == "h-ucrl" else None,
-        episodes=rounds,
+        rounds=rounds,
         seeds=seeds,
         first_seed=first_seed,
         tasks=TASKS[setting],

@@ -26,7 +26,7 @@ def origin(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
 
 
 def _facts(batch: Batch) -> dict[str, Any]:
-    seconds = {row["episode"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in batch.rows()}
+    seconds = {row["round"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in batch.rows()}
     return {
         "setting": batch.setting,
         "kind": batch.kind,
@@ -63,7 +63,7 @@ def _check(batches: dict[str, Any], grid: Grid, path: Path) -> None:
 
 
 def _comparable(config: RunConfig) -> RunConfig:
-    return replace(config, episodes=1, seeds=1, first_seed=0, evaluate_every=1)
+    return replace(config, rounds=1, seeds=1, first_seed=0, evaluate_every=1)
 
 
 def _once(entries: Sequence[dict[str, str]]) -> list[dict[str, str]]:

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from sonde import ICEM, Explorer, Pendulum, Trajectory, rollout
 from sonde._internal.precision import double_precision
-from sonde.models._base import Belief
+from sonde.models._base import Prediction
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.runs.figures._curves import STYLE
 from sonde.runs.figures._states import GRID, uncertainty_field
@@ -52,23 +52,23 @@ def pendulum() -> Explorer:
 
 
 @double_precision
-def believe(explorer: Explorer, x: np.ndarray) -> Belief:
-    """The toy's beliefs at many x."""
+def predict(explorer: Explorer, x: np.ndarray) -> Prediction:
+    """The toy's predictions at many x."""
     posterior = jax.tree.map(lambda leaf: leaf[0], explorer.posterior)
-    return jax.tree.map(np.asarray, jax.vmap(posterior.believe)(jnp.asarray(x[:, None]), jnp.zeros((len(x), 1))))
+    return jax.tree.map(np.asarray, jax.vmap(posterior.predict)(jnp.asarray(x[:, None]), jnp.zeros((len(x), 1))))
 
 
 def draw_toy(ax: Axes, explorer: Explorer) -> float:
     """A panel of the toy; returns how many times the epistemic std outside the data is that inside."""
     x = np.linspace(-1.5 * EDGE, 1.5 * EDGE, 401)
-    belief = believe(explorer, x)
-    assert belief.members is not None
-    mean, epistemic, aleatoric = belief.mean[:, 0] - x, belief.epistemic_std[:, 0], belief.aleatoric_std[:, 0]
+    prediction = predict(explorer, x)
+    assert prediction.members is not None
+    mean, epistemic, aleatoric = prediction.mean[:, 0] - x, prediction.epistemic_std[:, 0], prediction.aleatoric_std[:, 0]
     ax.axvspan(-EDGE, EDGE, color="0.95", zorder=0)
     ax.fill_between(x, mean - 2 * epistemic, mean + 2 * epistemic, color=EPISTEMIC, alpha=0.5, lw=0, label="± 2 epistemic std")
     for sign, label in ((-1, None), (1, "± 2 aleatoric std")):
         ax.plot(x, mean + sign * 2 * aleatoric, color=ALEATORIC, lw=1.2, linestyle="--", label=label)
-    for i, member in enumerate(belief.members.means[:, :, 0].T):
+    for i, member in enumerate(prediction.members.means[:, :, 0].T):
         ax.plot(x, member - x, color=MEAN, lw=0.8, alpha=0.7, label="members" if i == 0 else None)
     ax.plot(x, mean, color=MEAN, lw=2.2, label="their mean")
     ax.plot(x, x**3, color="0.1", lw=1.4, linestyle=":", label="truth")

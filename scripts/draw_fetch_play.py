@@ -2,7 +2,7 @@
 
     python scripts/draw_fetch_play.py [--seeds 3] [--first-seed 0] [--out docs/fetch-play.png]
 
-The model is judged on rollouts that no method has seen: of random actions, and others in which a script pushes blocks about.
+The model is judged on rollouts that no method has seen: of random actions, and others in which a script perturbations blocks about.
 Values are kept in a .csv beside the picture; seeds that are there are not run again. Some minutes per seed and method.
 """
 
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 
 from sonde import preset
 from sonde._internal.precision import double_precision
-from sonde.evaluation._metrics import believe_many
+from sonde.evaluation._metrics import predict_many
 from sonde.explorer import Explorer
 from sonde.runs._run import build_explorer, episode_metrics, experiment
 from sonde.runs.figures._curves import LOOKS, STYLE, save_figure
@@ -29,18 +29,18 @@ from sonde.worlds._base import Transitions
 from sonde.worlds.fetch._layout import REST_HEIGHT, block_positions, grip_position
 
 METHODS = ("opax-heuristic", "cee-us", "random")
-PLAYS = ("random", "pushed")
+PLAYS = ("random", "perturbed")
 COLUMNS = ("method", "seed", "round", "moving", *(f"{what} {play}" for play in PLAYS for what in ("uncertainty", "error")))
 ROLLOUTS, STEPS, FIRST_START = 20, 25, 10_000
 
 
 def held_out(world: FetchConstruction, play: str) -> Transitions:
-    """Transitions that no run sees: under random actions, or while the closed fingers push a block about, unsteadily."""
+    """Transitions that no run sees: under random actions, or while the closed fingers perturbation a block about, unsteadily."""
     rng, copies = np.random.default_rng(0), world.open(ROLLOUTS)
     x, rows = copies.reset(range(FIRST_START, FIRST_START + ROLLOUTS)), []
     for _ in range(STEPS):
         u = rng.uniform(-1.0, 1.0, (ROLLOUTS, world.action_dim))
-        if play == "pushed":
+        if play == "perturbed":
             blocks = block_positions(x)[np.arange(ROLLOUTS), np.arange(ROLLOUTS) % world.blocks]
             way = np.append(blocks[:, :2], np.full((ROLLOUTS, 1), REST_HEIGHT + 0.02), axis=1) - grip_position(x)
             u[:, :3] = np.clip(20 * way + 0.5 * u[:, :3], -1.0, 1.0)
@@ -55,8 +55,8 @@ def held_out(world: FetchConstruction, play: str) -> Transitions:
 def judged(explorer: Explorer, points: Transitions) -> np.ndarray:
     """Means over the points of the norms of the epistemic std and of the error, for each run [S, 2]."""
     states, actions = jnp.asarray(points.states), jnp.asarray(points.actions)
-    belief = jax.vmap(lambda posterior: believe_many(posterior, states, actions))(explorer.posterior)
-    of_each = (np.asarray(belief.epistemic_std), points.next_states - np.asarray(belief.mean))
+    prediction = jax.vmap(lambda posterior: predict_many(posterior, states, actions))(explorer.posterior)
+    of_each = (np.asarray(prediction.epistemic_std), points.next_states - np.asarray(prediction.mean))
     return np.stack([np.linalg.norm(part, axis=-1).mean(axis=-1) for part in of_each], axis=-1)
 
 
@@ -92,7 +92,7 @@ def collect(path: Path, seeds: range) -> dict[str, np.ndarray]:
 
 
 def draw(values: dict[str, np.ndarray], out: Path) -> None:
-    """How often blocks move, and what the model makes of blocks that are pushed; means over seeds, with standard errors."""
+    """How often blocks move, and what the model makes of blocks that are perturbed; means over seeds, with standard errors."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(9, 3.9), layout="constrained")
         often, known = figure.subplots(1, 2)
@@ -105,7 +105,7 @@ def draw(values: dict[str, np.ndarray], out: Path) -> None:
                 low, high = mean[:, column] - error[:, column], mean[:, column] + error[:, column]
                 ax.fill_between(rounds, low, high, color=colour, alpha=0.15, linewidth=0)
         often.set(title="share of steps in which a block moves", xlabel="round", ylim=(0, None))
-        known.set(title="pushed blocks: uncertainty (lines), error (dots)", xlabel="round", yscale="log")
+        known.set(title="perturbed blocks: uncertainty (lines), error (dots)", xlabel="round", yscale="log")
         figure.legend(*often.get_legend_handles_labels(), loc="outside lower center", ncols=len(values))
         save_figure(figure, out, colours=64)
 

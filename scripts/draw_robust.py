@@ -3,7 +3,7 @@
     python scripts/draw_robust.py [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 100] [--out docs/robust.png]
 
 Each seed explores two episodes (pendulum-gp-lite), then swings up twice: by a plan on the model's mean and by a robust one.
-Both are also run on the model, against opponents: their guaranteed values. Values are kept in a .csv beside the picture; seeds
+Both are also run on the model, against adversaries: their guaranteed values. Values are kept in a .csv beside the picture; seeds
 that are there are not run again. On one core 100 steps of a seed take a minute or so; on a GPU take all seeds at once.
 """
 
@@ -33,14 +33,14 @@ LOOKS = {  # how points and lines look; the robust plan may be the plain one, so
 
 def values_of(seeds: list[int], beta: float, horizon: int) -> Iterator[tuple]:
     """What both plans are worth, as rows of the table; the seeds follow each other."""
-    config = replace(preset("pendulum-gp-lite"), episodes=EPISODES, first_seed=seeds[0], seeds=len(seeds))
+    config = replace(preset("pendulum-gp-lite"), rounds=EPISODES, first_seed=seeds[0], seeds=len(seeds))
     explorer = build_explorer(config)
     for _ in range(EPISODES):
         explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
     found = None
     for plan in LOOKS:
         arguments = (config.world, explorer.posterior, TASK, config.solver, horizon, explorer.keys(), explorer.data)
-        found = evaluate(*arguments, opponent=Pessimistic(beta=beta), robust=plan == "robust", plain=found)
+        found = evaluate(*arguments, adversary=Pessimistic(beta=beta), robust=plan == "robust", plain=found)
         for i, seed in enumerate(seeds):
             values = found.promised.nominal, found.promised.guaranteed, found.returns
             yield seed, plan, *(round(float(value[i]), 3) for value in values)

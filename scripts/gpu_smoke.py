@@ -4,7 +4,7 @@
 
 Needs nothing but an installed JAX with GPU support and Sonde's own requirements; no network. On a small card set
 XLA_PYTHON_CLIENT_PREALLOCATE=false, since the benchmarks run in a process of their own. Prints what it does to standard
-error and the benchmarks' table to standard output; exits with 1 if the GPU's beliefs differ from the CPU's.
+error and the benchmarks' table to standard output; exits with 1 if the GPU's predictions differ from the CPU's.
 """
 
 import subprocess
@@ -31,8 +31,8 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def beliefs(model: Model, device: jax.Device, params=None):
-    """What the model believes at 200 points after 100 random transitions, with params fitted here if none are given."""
+def predictions(model: Model, device: jax.Device, params=None):
+    """What the model predicts at 200 points after 100 random transitions, with params fitted here if none are given."""
     rng = np.random.default_rng(0)
     x, u = rng.normal(size=(300, 3)), rng.uniform(-1, 1, (300, 1))
     x_next = x + 0.1 * np.sin(x[:, ::-1]) + 0.1 * u
@@ -41,17 +41,17 @@ def beliefs(model: Model, device: jax.Device, params=None):
         if params is None:
             params = jax.jit(model.fit)(model.init(3, 1, jax.random.key(0)), data, data.count, jax.random.key(1))
         params = jax.device_put(jax.tree.map(np.asarray, params), device)
-        believe = jax.jit(lambda p, d, x, u: jax.vmap(model.condition(p, d).believe)(x, u))
-        belief = believe(params, data, jnp.asarray(x[100:]), jnp.asarray(u[100:]))
-    return params, jax.tree.map(np.asarray, belief)
+        predict = jax.jit(lambda p, d, x, u: jax.vmap(model.condition(p, d).predict)(x, u))
+        prediction = predict(params, data, jnp.asarray(x[100:]), jnp.asarray(u[100:]))
+    return params, jax.tree.map(np.asarray, prediction)
 
 
 @double_precision
 def agrees(name: str) -> bool:
-    """Whether CPU and GPU believe the same, given the same params; stds in units of their largest."""
+    """Whether CPU and GPU predict the same, given the same params; stds in units of their largest."""
     model = preset(name).model
-    params, on_cpu = beliefs(model, jax.devices("cpu")[0])
-    _, on_gpu = beliefs(model, jax.devices()[0], params)
+    params, on_cpu = predictions(model, jax.devices("cpu")[0])
+    _, on_gpu = predictions(model, jax.devices()[0], params)
     gaps = {}
     for part in ("mean", "epistemic_std", "aleatoric_std"):
         a, b = getattr(on_cpu, part), getattr(on_gpu, part)
@@ -63,12 +63,12 @@ def agrees(name: str) -> bool:
 @double_precision
 def explore(name: str) -> None:
     """Two short episodes of ten runs."""
-    config = replace(preset(name), seeds=10, episodes=2, horizon=50)
+    config = replace(preset(name), seeds=10, rounds=2, horizon=50)
     explorer = build_explorer(config)
-    for episode in (1, 2):
+    for round_number in (1, 2):
         began = time.perf_counter()
         explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
-        note(f"{name}: episode {episode} of 10 runs in {time.perf_counter() - began:.1f} s")
+        note(f"{name}: episode {round_number} of 10 runs in {time.perf_counter() - began:.1f} s")
 
 
 def main() -> None:
@@ -79,7 +79,7 @@ def main() -> None:
     good = [agrees(name) for name in TOLERANCES]
     for name in TOLERANCES:
         explore(name)
-    paths = ["pe-planning", "pe-training", "episode"]
+    paths = ["pe-planning", "pe-training", "round"]
     subprocess.run([sys.executable, "-m", "sonde", "bench", *paths, *sys.argv[1:]], check=True)
     if not all(good):
         raise SystemExit(1)

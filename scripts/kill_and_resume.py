@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 OPTIONS = [
-    *("--episodes", "4", "--horizon", "25", "--evaluation-horizon", "20"),
+    *("--rounds", "4", "--horizon", "25", "--evaluation-horizon", "20"),
     *("--model.steps", "10", "--solver.samples", "50", "--solver.iterations", "2"),
 ]
 

@@ -79,11 +79,11 @@ def work_per_step(config: RunConfig) -> int:
 def explore(config: RunConfig, judged: bool) -> tuple[Explorer, list[dict]]:
     """All episodes: what was learned, and what was left to learn after each."""
     explorer, history = build_explorer(config), []
-    while explorer.episode < config.episodes:
+    while explorer.round < config.rounds:
         explorer.tell(experiment(config, explorer)[1])
         metrics = judge(explorer.posterior, explorer.data, config.world) if judged else {}
         names = [name for name in ("max_epistemic", "max_epistemic_common", "model_rmse") if name in metrics]
-        history.append({"episode": explorer.episode, **{name: metrics[name].tolist() for name in names}})
+        history.append({"round": explorer.round, **{name: metrics[name].tolist() for name in names}})
     return explorer, history
 
 
@@ -124,11 +124,11 @@ def replan(name: str, base: RunConfig, variants: list[str]) -> Iterator[dict]:
         began, config = time.perf_counter(), replace(varied(base, VARIANTS[variant]), rollouts=1)
         # the same posterior, asked by another planner
         other = build_explorer(config)
-        for part in ("posterior", "data", "params", "episode"):
+        for part in ("posterior", "data", "params", "round"):
             setattr(other, part, getattr(explorer, part))
         _, trajectory = experiment(config, other)
         information = realised_information_gain(explorer.posterior, trajectory.states, trajectory.actions)
-        row = {"episode": explorer.episode, "information": information.tolist(), **returns(config, other)}
+        row = {"round": explorer.round, "information": information.tolist(), **returns(config, other)}
         yield line(name, variant, config, [row], began)
 
 
@@ -145,7 +145,7 @@ def merged(lines: list[dict]) -> dict[str, dict[str, dict]]:
             raise SystemExit(f"{line['preset']}, {line['variant']}: seeds {line['seeds']} are in the results twice")
         known["seeds"] = known["seeds"] + line["seeds"]
         for one, other in zip(known["history"], line["history"], strict=True):
-            one.update({key: one[key] + other[key] for key in one if key != "episode"})
+            one.update({key: one[key] + other[key] for key in one if key != "round"})
     return found
 
 
@@ -218,7 +218,7 @@ def main() -> None:
         parts.add_argument("--variant", action="append", choices=VARIANTS, required=True)
         parts.add_argument("--first-seed", type=int, default=0)
         parts.add_argument("--seeds", type=int, default=10)
-        parts.add_argument("--episodes", type=int, default=3)
+        parts.add_argument("--rounds", type=int, default=3)
         parts.add_argument("--tasks", nargs="*", default=[], help="those to evaluate (default: all)")
         parts.add_argument("--out", type=Path, required=True, help="results are appended here, one line per variant")
     drawing = commands.add_parser("draw", help="draw results")
@@ -228,7 +228,7 @@ def main() -> None:
     if chosen.command == "draw":
         draw(chosen.results, chosen.out)
         return
-    changes = {name: getattr(chosen, name) for name in ("first_seed", "seeds", "episodes")}
+    changes = {name: getattr(chosen, name) for name in ("first_seed", "seeds", "rounds")}
     base = replace(preset(chosen.preset), tasks=tuple(chosen.tasks), **changes)
     for result in (run if chosen.command == "run" else replan)(chosen.preset, base, chosen.variant):
         with chosen.out.open("a") as file:

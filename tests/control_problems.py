@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sonde import Belief, Posterior
+from sonde import Prediction, Posterior
 from sonde.imagination import Mean
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem
@@ -17,9 +17,9 @@ class Linear(Posterior):
     epistemic: float = 0.0
     aleatoric: float = 0.0
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         mean = self.a @ x + self.b @ u
-        return Belief(mean, jnp.full_like(mean, self.epistemic), jnp.full_like(mean, self.aleatoric))
+        return Prediction(mean, jnp.full_like(mean, self.epistemic), jnp.full_like(mean, self.aleatoric))
 
 
 def clock(**stds) -> Linear:

@@ -15,7 +15,7 @@ LENGTHSCALES = np.array([[0.7, 1.6, 1.1], [2.5, 0.5, 0.9]])
 SIGNAL, NOISE = np.array([0.6, 1.8]), np.array([0.05, 0.11])
 
 condition = jax.jit(lambda model, params, data: model.condition(params, data), static_argnums=0)
-believe = jax.jit(jax.vmap(lambda posterior, x, u: posterior.believe(x, u), in_axes=(None, 0, 0)))
+predict = jax.jit(jax.vmap(lambda posterior, x, u: posterior.predict(x, u), in_axes=(None, 0, 0)))
 fit = jax.jit(lambda model, params, data, key: model.fit(params, data, data.count, key), static_argnums=0)
 
 
@@ -76,8 +76,12 @@ def reference_posterior(name: str, z: np.ndarray, changes: np.ndarray, queries: 
 
 def ours(model: GaussianProcess, params: GPParams, data: Data, queries: np.ndarray, dx: int = DX):
     """Mean of the change, epistemic and aleatoric std at the queries."""
-    belief = believe(condition(model, params, data), jnp.asarray(queries[:, :dx]), jnp.asarray(queries[:, dx:]))
-    return np.asarray(belief.mean) - queries[:, :dx], np.asarray(belief.epistemic_std), np.asarray(belief.aleatoric_std)
+    prediction = predict(condition(model, params, data), jnp.asarray(queries[:, :dx]), jnp.asarray(queries[:, dx:]))
+    return (
+        np.asarray(prediction.mean) - queries[:, :dx],
+        np.asarray(prediction.epistemic_std),
+        np.asarray(prediction.aleatoric_std),
+    )
 
 
 def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from benchmarks.table import in_short, main_table
 
 import command_line
 from sonde import cli
-from sonde.bench import ensembles, episodes, measuring, peer_posterior, processes, real_time, runner, time_to_task, work
+from sonde.bench import ensembles, rounds, measuring, peer_posterior, processes, real_time, runner, time_to_task, work
 from sonde.data import Data
 from sonde.imagination import Mean
 from sonde.models._ensemble import ProbabilisticEnsemble
@@ -30,7 +30,7 @@ from sonde.runs._run import build_explorer
 from sonde.solvers import ICEM, SAC, ControlProblem
 from sonde.solvers._learner import Batch
 
-MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch=8)
+MODEL = ProbabilisticEnsemble(members=2, layers=1, width=4, batch_size=8)
 
 
 def call(monkeypatch, *args: str) -> int:
@@ -69,10 +69,10 @@ def test_gaussian_processes_by_hand():
 
 def test_an_episode_asks_every_run_its_own_centres(monkeypatch):
     config, used = preset("pendulum-gp-lite"), {0: [10, 20, 30], 1: [7, 8, 9]}
-    monkeypatch.setattr(episodes, "centres", lambda posterior, run: used[run])
+    monkeypatch.setattr(rounds, "centres", lambda posterior, run: used[run])
     queries = config.horizon * work.imagined_transitions(cast(ICEM, config.solver), 1)
     expected = queries * (work.gp_query(4, used[0]) + work.gp_query(4, used[1]))
-    assert episodes._flop(config, build_explorer(replace(config, seeds=2))) == expected
+    assert rounds._flop(config, build_explorer(replace(config, seeds=2))) == expected
 
 
 def test_particles_are_the_presets_unless_the_name_says_otherwise():
@@ -92,7 +92,7 @@ def test_bytes_count_only_beyond_the_caches():
 
 
 def test_network_counts_agree_with_the_compiler():
-    model = ProbabilisticEnsemble(members=2, layers=2, width=64, batch=32)
+    model = ProbabilisticEnsemble(members=2, layers=2, width=64, batch_size=32)
     network = Network.init((6, 64, 64, 8), jax.random.key(0))
     z, y = jnp.ones((32, 6), jnp.float32), jnp.ones((32, 4), jnp.float32)
     forward, gradient = operations(lambda n, z: n(z), network, z), operations(jax.grad(model._loss), network, z, y)
@@ -102,7 +102,7 @@ def test_network_counts_agree_with_the_compiler():
 
 
 def test_soft_actor_critic_counts_agree_with_the_compiler():
-    solver = SAC(batch=256, actor=(64, 64), critic=(128, 128))
+    solver = SAC(batch_size=256, actor=(64, 64), critic=(128, 128))
     posterior = MODEL.condition(MODEL.init(3, 2, jax.random.key(0)), Data.empty(1, 3, 2))
     problem = ControlProblem(posterior, Mean(), InformationGain(), 3, 2, 1)
     learner = solver._init(problem, jax.random.key(0))
@@ -145,9 +145,9 @@ def test_compiling_does_not_count_among_the_limits(monkeypatch, program, kind):
 
 
 def test_beliefs_are_compared_with_what_multiplies_them(monkeypatch):
-    assert measuring.belief_products() == measuring.network_products() == "f32"
+    assert measuring.prediction_products() == measuring.network_products() == "f32"
     monkeypatch.setattr(measuring, "kernel_runs_here", lambda: True)
-    assert measuring.belief_products() == "bf16"
+    assert measuring.prediction_products() == "bf16"
 
 
 def test_peers_are_measured_in_turns():
@@ -222,12 +222,12 @@ def test_a_path_that_fails_does_not_stop_the_others(monkeypatch, capsys, tmp_pat
         yield
 
     monkeypatch.setitem(runner.PATHS, "sac", fails)
-    monkeypatch.setitem(runner.PATHS, "episode", lambda plan: iter([a_row("episode")]))
-    assert call(monkeypatch, "sac", "episode", "--out", str(tmp_path)) == 1
+    monkeypatch.setitem(runner.PATHS, "round", lambda plan: iter([a_row("round")]))
+    assert call(monkeypatch, "sac", "round", "--out", str(tmp_path)) == 1
     assert "sac was not measured to the end: out of memory" in capsys.readouterr().out
     saved = json.loads((tmp_path / "bench.json").read_text())
     assert saved["failures"] == {"sac": "out of memory"}
-    assert [row["path"] for row in saved["rows"]] == ["episode"]
+    assert [row["path"] for row in saved["rows"]] == ["round"]
 
 
 def test_a_process_that_fails_does_not_stop_the_other_paths(monkeypatch, capfd, tmp_path):
@@ -241,12 +241,12 @@ def test_a_process_that_fails_does_not_stop_the_other_paths(monkeypatch, capfd, 
 
     monkeypatch.setitem(runner.PATHS, "memory", fails)
     monkeypatch.setitem(runner.PATHS, "peers", of_another_version)
-    monkeypatch.setitem(runner.PATHS, "episode", lambda plan: iter([a_row("episode")]))
-    assert call(monkeypatch, "memory", "peers", "episode", "--out", str(tmp_path)) == 1
+    monkeypatch.setitem(runner.PATHS, "round", lambda plan: iter([a_row("round")]))
+    assert call(monkeypatch, "memory", "peers", "round", "--out", str(tmp_path)) == 1
     assert "nothing to import" in capfd.readouterr().err
     saved = json.loads((tmp_path / "bench.json").read_text())
     assert "exit code 1" in saved["failures"]["memory"] and saved["failures"]["peers"] == "no such function"
-    assert [row["path"] for row in saved["rows"]] == ["episode"]
+    assert [row["path"] for row in saved["rows"]] == ["round"]
 
 
 def test_children_leave_the_device_to_their_parent(monkeypatch):
@@ -263,7 +263,7 @@ def test_a_task_that_is_not_solved_is_said_to_be_so(monkeypatch):
 
     monkeypatch.setattr(time_to_task, "_limits", lambda seed: (-1600.0, -200.0))
     monkeypatch.setattr(time_to_task, "in_fresh_process", child)
-    solved, unsolved = episodes.to_a_solved_task(Plan("quick"))
+    solved, unsolved = rounds.to_a_solved_task(Plan("quick"))
     assert (solved.seconds, solved.wall_seconds) == (9.0, 6.0)
     assert solved.extra["wanted"] == pytest.approx(-1600 + 0.85 * 1400)
     assert in_short(solved).endswith("solved after 2 episodes") and "not" not in in_short(solved)
@@ -273,14 +273,14 @@ def test_a_task_that_is_not_solved_is_said_to_be_so(monkeypatch):
 def test_actions_at_a_rate_have_wall_time_only(monkeypatch):
     result = {"rate": 50.0, "actions": 200, "late": 3, "p50_ms": 17.0, "p99_ms": 19.0, "return_lost": 0.012}
     monkeypatch.setattr(real_time, "benchmark", lambda quick: {"pendulum-gp-lite": result})
-    (row,) = episodes.at_a_rate(Plan("quick"))
+    (row,) = rounds.at_a_rate(Plan("quick"))
     assert in_short(row) == "wall 17 ms p99 19 ms, 3 of 200 late, 1.2% of the return lost"
     cells = {str(column.header): list(column.cells) for column in main_table([row], "CPU-seconds").columns}
     assert (cells["CPU-seconds"], cells["wall"]) == (["-"], ["17 ms"])
 
 
 def test_the_figure_shows_every_share():
-    rows = [a_row("sac").against({"f32": 1e9}), a_row("episode").against({"f32": 5e9}), Row("import", "import", 1, 1.0, 1.0)]
+    rows = [a_row("sac").against({"f32": 1e9}), a_row("round").against({"f32": 5e9}), Row("import", "import", 1, 1.0, 1.0)]
     (axes,) = figure_of(rows, "a machine", "CPU-seconds").axes
     assert [bar.get_width() for bar in axes.patches] == [0.5, 0.1]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["sac:  so large", "episode:  so large"]

@@ -15,7 +15,7 @@ from sonde.solvers._base import PlanningPolicy
 
 def test_a_control_step_has_two_parts():
     results = runner.Results()
-    runner.run(["fetch-step"], Plan("tiny", runs=(2,)), results)
+    runner.run(["fetch-step"], Plan("tiny", num_seeds=(2,)), results)
     assert results.failures == {}
     assert [row.setting for row in results.rows] == ["opax-heuristic", "cee-us", "pick-place"]
     for row in results.rows:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from control_problems import Linear, clock, midnight, of_action, problem_of
-from sonde import ICEM, Controller, Planner, SondeError, policies, realtime, rollout, thinking
+from sonde import ICEM, Controller, Planner, SondeError, policies, realtime, rollout, planning
 from sonde.objectives import TaskReward
 from sonde.solvers._base import PlanningPolicy
 from sonde.solvers._icem import ICEMState
@@ -24,24 +24,24 @@ def goal(x, u, x_next):
     return -((x_next[0] - 0.7) ** 2) - 0.1 * u[0] ** 2
 
 
-def controller(runs=1, solver: Planner = CONSTANT, budget=None) -> Controller:
+def controller(num_seeds=1, solver: Planner = CONSTANT, budget=None) -> Controller:
     with jax.enable_x64(True):
-        a = jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) + 0.01 * jnp.arange(runs)[:, None, None]
-        b = jnp.broadcast_to(jnp.asarray([[0.0], [0.5]]), (runs, 2, 1))
-        known = Linear(a, b, jnp.zeros(runs), jnp.zeros(runs))
+        a = jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) + 0.01 * jnp.arange(num_seeds)[:, None, None]
+        b = jnp.broadcast_to(jnp.asarray([[0.0], [0.5]]), (num_seeds, 2, 1))
+        known = Linear(a, b, jnp.zeros(num_seeds), jnp.zeros(num_seeds))
         policy = PlanningPolicy(problem_of(known, TaskReward(goal)), solver)
-        return Controller(policy, jax.random.split(jax.random.key(3), runs), 2, budget)
+        return Controller(policy, jax.random.split(jax.random.key(3), num_seeds), 2, budget)
 
 
-def episode(policy: Controller) -> np.ndarray:
-    states = np.linspace(-1.0, 1.0, 4 * policy.runs * 2).reshape(4, policy.runs, 2)
+def round_number(policy: Controller) -> np.ndarray:
+    states = np.linspace(-1.0, 1.0, 4 * policy.num_seeds * 2).reshape(4, policy.num_seeds, 2)
     return np.stack([policy(x) for x in states])
 
 
 @pytest.mark.parametrize(("runs", "solver"), [(1, CONSTANT), (2, DECAYING)])
-def test_with_time_enough_a_budget_changes_nothing(runs, solver):
-    free, timed = controller(runs, solver), controller(runs, solver, budget=1e6)
-    np.testing.assert_allclose(episode(timed), episode(free), atol=1e-12)
+def test_with_time_enough_a_budget_changes_nothing(num_seeds, solver):
+    free, timed = controller(num_seeds, solver), controller(num_seeds, solver, budget=1e6)
+    np.testing.assert_allclose(round_number(timed), round_number(free), atol=1e-12)
     assert (timed.iterations, timed.late) == (solver.iterations, 0) and (free.iterations, free.late) == (0, 0)
 
 
@@ -50,7 +50,7 @@ class Clock:
 
     def __init__(self, monkeypatch, turns, finish=0.003, per_plan=0.0):
         self.now, self.lasts, self.turns, self.sizes = 0.0, [], list(turns), []
-        improve, end = thinking._improve, thinking._finish
+        improve, end = planning._improve, planning._finish
 
         def timed_improve(*arguments, size):
             self.now += self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
@@ -67,11 +67,11 @@ class Clock:
             concurrent.futures.wait([work])
             return self.now <= deadline
 
-        for module in (policies, thinking):
+        for module in (policies, planning):
             monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(realtime, "done_by", done_by)
-        monkeypatch.setattr(thinking, "_improve", timed_improve)
-        monkeypatch.setattr(thinking, "_finish", timed_finish)
+        monkeypatch.setattr(planning, "_improve", timed_improve)
+        monkeypatch.setattr(planning, "_finish", timed_finish)
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_nothing_compiles_after_the_policy_was_made():
     policy = controller(solver=solver, budget=1e6)
     before = len(compiled)
     assert before > 0, "the listener must have seen the policy being compiled"
-    episode(policy)
+    round_number(policy)
     policy.reset()
-    episode(policy)
+    round_number(policy)
     assert len(compiled) == before
 
 
@@ -161,7 +161,7 @@ def test_a_planner_in_one_piece_refuses_a_budget():
 def test_a_budget_changes_nothing_for_a_policy_that_does_not_plan():
     keys = jax.random.split(jax.random.key(0), 2)
     free, timed = (Controller(RandomPolicy(1), keys, 2, budget) for budget in (None, 1e6))
-    assert np.array_equal(episode(free), episode(timed))
+    assert np.array_equal(round_number(free), round_number(timed))
     assert (timed.iterations, timed.late) == (0, 0)
 
 

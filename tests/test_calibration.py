@@ -11,7 +11,7 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from sonde import (
-    Belief,
+    Prediction,
     Explorer,
     GaussianProcess,
     Pendulum,
@@ -76,13 +76,13 @@ def test_coverage_by_hand(x64):
     """The std is sqrt(3^2 + 4^2) = 5. Errors of 0, 0.5, 1 and 3 stds lie just inside intervals of 0, 38.3, 68.3, 99.7 %."""
     truth = 7.0 + np.array([[0.0], [2.5], [-5.0], [15.0], [1e9], [1e9]])
     full = lambda value: jnp.full((6, 1), value)
-    belief, rows = Belief(full(7.0), full(3.0), full(4.0)), np.arange(6) < 4
-    covered = coverage(belief, jnp.asarray(truth), jnp.asarray(rows))
+    prediction, rows = Prediction(full(7.0), full(3.0), full(4.0)), np.arange(6) < 4
+    covered = coverage(prediction, jnp.asarray(truth), jnp.asarray(rows))
     np.testing.assert_allclose(LEVELS, [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
     np.testing.assert_allclose(covered[:, 0], [0.25] * 3 + [0.5] * 3 + [0.75] * 3)
     # |gaps|: 0.15, 0.05, 0.05; 0.1, 0, 0.1; 0.05, 0.05, 0.15
     np.testing.assert_allclose(calibration_error(covered), 0.7 / 9)
-    assert np.isnan(coverage(belief, jnp.asarray(truth), jnp.zeros(6, bool))).all(), "no rows, no answer"
+    assert np.isnan(coverage(prediction, jnp.asarray(truth), jnp.zeros(6, bool))).all(), "no rows, no answer"
 
 
 # ---- factors -----------------------------------------------------------------------------------------------------------------
@@ -102,8 +102,10 @@ def factors_for(said_epistemic, said_aleatoric, true_epistemic, true_aleatoric, 
     scatter = np.hypot(varies * true_epistemic, true_aleatoric)
     mean = rng.normal(size=(count, 3))
     truth = mean + scatter * np.stack([spread_evenly(count, rng) for _ in range(3)], axis=-1)
-    belief = Belief(jnp.asarray(mean), jnp.asarray(varies * said_epistemic), jnp.broadcast_to(said_aleatoric, (count, 3)))
-    factors = find_factors(belief, jnp.asarray(truth), jnp.ones(count, bool))
+    prediction = Prediction(
+        jnp.asarray(mean), jnp.asarray(varies * said_epistemic), jnp.broadcast_to(said_aleatoric, (count, 3))
+    )
+    factors = find_factors(prediction, jnp.asarray(truth), jnp.ones(count, bool))
     return np.asarray(factors.epistemic), np.asarray(factors.aleatoric)
 
 
@@ -135,9 +137,9 @@ def test_noise_that_is_right_does_not_hide_a_small_epistemic_std(x64):
 def test_where_data_cannot_tell_both_factors_are_the_same(x64):
     """Stds that are the same in every row: only their sum is known, and half of it is right."""
     count, rng = 1000, np.random.default_rng(0)
-    belief = Belief(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
+    prediction = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
     truth = jnp.asarray(0.5 * spread_evenly(count, rng)[:, None])
-    factors = find_factors(belief, truth, jnp.ones(count, bool))
+    factors = find_factors(prediction, truth, jnp.ones(count, bool))
     np.testing.assert_allclose(factors.epistemic, 0.5, rtol=0.05)
     np.testing.assert_allclose(factors.aleatoric, factors.epistemic, rtol=1e-9)
 
@@ -147,9 +149,9 @@ def test_of_heavy_tails_the_wide_intervals_are_right(x64):
     promise; narrow ones then hold more."""
     count = 1000
     errors = student_t(3).ppf((np.arange(count) + 0.5) / count)[:, None]
-    belief = Belief(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
-    factors = find_factors(belief, jnp.asarray(errors), jnp.ones(count, bool))
-    covered = np.asarray(coverage(factors(belief), jnp.asarray(errors), jnp.ones(count, bool)))[:, 0]
+    prediction = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
+    factors = find_factors(prediction, jnp.asarray(errors), jnp.ones(count, bool))
+    covered = np.asarray(coverage(factors(prediction), jnp.asarray(errors), jnp.ones(count, bool)))[:, 0]
     np.testing.assert_allclose(covered[-1], 0.9, atol=0.02)
     assert np.all(covered[:7] > LEVELS[:7] + 0.02)
 
@@ -158,8 +160,8 @@ def test_of_heavy_tails_the_wide_intervals_are_right(x64):
 def test_a_few_measurements_change_nothing(x64, rows, changed):
     """However bad the errors; only the rows that are named count."""
     rng = np.random.default_rng(0)
-    belief = Belief(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
-    factors = find_factors(belief, jnp.asarray(10 * rng.normal(size=(20, 2))), jnp.asarray(rng.permutation(20) < rows))
+    prediction = Prediction(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
+    factors = find_factors(prediction, jnp.asarray(10 * rng.normal(size=(20, 2))), jnp.asarray(rng.permutation(20) < rows))
     if changed:
         assert np.all(np.asarray(factors.epistemic) > 2)
     else:
@@ -169,9 +171,9 @@ def test_a_few_measurements_change_nothing(x64, rows, changed):
 def test_what_is_predicted_without_any_error_is_left_alone(x64):
     """A state that never changes, say: no error tells which of the stds is too large, and none is worth nothing."""
     rng = np.random.default_rng(0)
-    belief = Belief(jnp.zeros((50, 2)), jnp.ones((50, 2)), jnp.ones((50, 2)))
+    prediction = Prediction(jnp.zeros((50, 2)), jnp.ones((50, 2)), jnp.ones((50, 2)))
     truth = np.stack([np.zeros(50), 5 * rng.normal(size=50)], axis=-1)
-    factors = find_factors(belief, jnp.asarray(truth), jnp.ones(50, bool))
+    factors = find_factors(prediction, jnp.asarray(truth), jnp.ones(50, bool))
     np.testing.assert_allclose([factors.epistemic[0], factors.aleatoric[0]], 1, rtol=0.04)
     assert factors.epistemic[1] > 2
 
@@ -180,12 +182,12 @@ def test_what_is_predicted_without_any_error_is_left_alone(x64):
 
 
 class Everywhere(Posterior):
-    """Believes that nothing moves, to within a std of sqrt(0.8^2 + 0.6^2) = 1; its two members disagree accordingly."""
+    """Predicts that nothing moves, to within a std of sqrt(0.8^2 + 0.6^2) = 1; its two members disagree accordingly."""
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         full = lambda value: jnp.full_like(x, value)
         members = Members(jnp.stack([x - 0.8, x + 0.8]), jnp.stack([full(0.6), full(0.6)]))
-        return Belief(x, full(0.8), full(0.6), members)
+        return Prediction(x, full(0.8), full(0.6), members)
 
     def member(self, index):
         return Certain(2 * (index % 2) - 1)
@@ -194,8 +196,8 @@ class Everywhere(Posterior):
 class Certain(Posterior):
     sign: jax.Array
 
-    def believe(self, x, u):
-        return Belief(x + 0.8 * self.sign, 0 * x, jnp.full_like(x, 0.6))
+    def predict(self, x, u):
+        return Prediction(x + 0.8 * self.sign, 0 * x, jnp.full_like(x, 0.6))
 
 
 def test_coverage_after_calibration_is_cross_fitted(x64):
@@ -215,7 +217,7 @@ def test_coverage_after_calibration_is_cross_fitted(x64):
     np.testing.assert_allclose(calibration.after[:, 0], (inside(1 / 9) + inside(9)) / 2, atol=0.01)
     # the factors themselves come from all held-out rows
     assert 1 / 3 < float(calibration.factors.epistemic[0]) < 3
-    mended = Belief(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
+    mended = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
     whole = coverage(calibration.factors(mended), jnp.asarray(errors[:, None]), jnp.asarray(held_out))
     np.testing.assert_allclose(whole[-1, 0], 0.9, atol=0.02)
 
@@ -240,13 +242,13 @@ def test_coverage_after_is_that_before_where_nothing_changes(x64, rows, changed)
 def test_a_calibrated_posterior_has_calibrated_members(x64):
     posterior = Calibrated(Everywhere(), Factors(jnp.array([2.0, 0.5]), jnp.array([3.0, 1.0])))
     x, u = jnp.array([1.0, -1.0]), jnp.zeros(1)
-    belief = posterior.believe(x, u)
-    assert belief.members is not None
-    np.testing.assert_allclose(belief.epistemic_std, [1.6, 0.4])
-    np.testing.assert_allclose(belief.aleatoric_std, [1.8, 0.6])
-    np.testing.assert_allclose(belief.members.means, [[-0.6, -1.4], [2.6, -0.6]])
-    np.testing.assert_allclose(belief.members.stds, [[1.8, 0.6]] * 2)
-    np.testing.assert_allclose(posterior.member(jnp.asarray(3)).believe(x, u).aleatoric_std, [1.8, 0.6])
+    prediction = posterior.predict(x, u)
+    assert prediction.members is not None
+    np.testing.assert_allclose(prediction.epistemic_std, [1.6, 0.4])
+    np.testing.assert_allclose(prediction.aleatoric_std, [1.8, 0.6])
+    np.testing.assert_allclose(prediction.members.means, [[-0.6, -1.4], [2.6, -0.6]])
+    np.testing.assert_allclose(prediction.members.stds, [[1.8, 0.6]] * 2)
+    np.testing.assert_allclose(posterior.member(jnp.asarray(3)).predict(x, u).aleatoric_std, [1.8, 0.6])
 
 
 # ---- explorers ---------------------------------------------------------------------------------------------------------------
@@ -268,7 +270,7 @@ def measured(change_rows=()) -> Trajectory:
 
 def new_explorer(kind, seed=0) -> Explorer:
     model, capacity = MODELS[kind]
-    explorer = partial(Explorer, "random", model, TINY.solver, holdout=HOLDOUT, calibrated=True)
+    explorer = partial(Explorer, "random", model, TINY.solver, holdout=HOLDOUT, recalibrate=True)
     return explorer(state_dim=3, action_dim=1, capacity=capacity, seeds=(seed,))
 
 
@@ -292,11 +294,11 @@ def test_an_explorer_believes_with_calibrated_stds(kind):
     assert np.abs(np.log(alpha)).max() > 0.05 and np.abs(np.log(gamma)).max() > 0.05
     with jax.enable_x64(True):
         posterior = jax.tree.map(lambda leaf: leaf[0], it.posterior.posterior)
-        plain = jax.jit(lambda p: p.believe(jnp.asarray(x), jnp.asarray(u)))(posterior)
-    belief = it.believe(x, u)
-    np.testing.assert_allclose(belief.mean, plain.mean, rtol=1e-6)
-    np.testing.assert_allclose(belief.epistemic_std, alpha * np.asarray(plain.epistemic_std), rtol=1e-5)
-    np.testing.assert_allclose(belief.aleatoric_std, gamma * np.asarray(plain.aleatoric_std), rtol=1e-6)
+        plain = jax.jit(lambda p: p.predict(jnp.asarray(x), jnp.asarray(u)))(posterior)
+    prediction = it.predict(x, u)
+    np.testing.assert_allclose(prediction.mean, plain.mean, rtol=1e-6)
+    np.testing.assert_allclose(prediction.epistemic_std, alpha * np.asarray(plain.epistemic_std), rtol=1e-5)
+    np.testing.assert_allclose(prediction.aleatoric_std, gamma * np.asarray(plain.aleatoric_std), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", list(MODELS))
@@ -311,9 +313,9 @@ def test_held_out_measurements_judge_a_model_that_has_not_seen_them(kind):
         arrays = [jnp.asarray(array[seen]) for array in (trajectory.states, trajectory.actions, trajectory.next_states)]
         data, params = Data(*arrays, count=jnp.asarray(len(seen))), jax.tree.map(lambda leaf: leaf[0], it.params)
         states, actions = jnp.asarray(trajectory.states[rows]), jnp.asarray(trajectory.actions[rows])
-        belief = jax.jit(lambda p, d: jax.vmap(model.condition(p, d).believe)(states, actions))(params, data)
-    error = np.abs(trajectory.next_states[rows] - np.asarray(belief.mean))
-    stds = error / np.hypot(belief.epistemic_std, belief.aleatoric_std)
+        prediction = jax.jit(lambda p, d: jax.vmap(model.condition(p, d).predict)(states, actions))(params, data)
+    error = np.abs(trajectory.next_states[rows] - np.asarray(prediction.mean))
+    stds = error / np.hypot(prediction.epistemic_std, prediction.aleatoric_std)
     inside = stds[None] <= norm.ppf((1 + LEVELS) / 2)[:, None, None]
     np.testing.assert_allclose(it.calibration.before[0], inside.mean(axis=1), atol=1e-6)
 
@@ -373,9 +375,10 @@ def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
 
         # the same in numpy, through what a user sees; the factors undone for the coverage before
         states, actions, truth = (np.asarray(array)[0, rows] for array in (data.states, data.actions, data.next_states))
-        beliefs = [it.believe(x, u) for x, u in zip(states, actions, strict=True)]
+        predictions = [it.predict(x, u) for x, u in zip(states, actions, strict=True)]
         mean, epistemic, aleatoric = (
-            np.stack([getattr(belief, name) for belief in beliefs]) for name in ("mean", "epistemic_std", "aleatoric_std")
+            np.stack([getattr(prediction, name) for prediction in predictions])
+            for name in ("mean", "epistemic_std", "aleatoric_std")
         )
         error = np.abs(truth - mean)
         inside = lambda e, a, error=error: (error <= norm.ppf(0.95) * np.hypot(e, a)).mean(axis=0)

@@ -30,7 +30,7 @@ def noise(name: str) -> np.ndarray:
 def made(setting: str, method: str, metric: str, values) -> list[dict]:
     """Rows of values [S, T], from round 1 on."""
     return [
-        {"setting": setting, "method": method, "seed": seed, "episode": t + 1, metric: float(value)}
+        {"setting": setting, "method": method, "seed": seed, "round": t + 1, metric: float(value)}
         for seed, curve in enumerate(np.asarray(values))
         for t, value in enumerate(curve)
     ]
@@ -40,7 +40,7 @@ def together(*parts: list[dict]) -> Results:
     """All of them; metrics of the same round in one row, as runs write them."""
     rows: dict[tuple, dict] = {}
     for row in (row for part in parts for row in part):
-        rows.setdefault(tuple(row[name] for name in ("setting", "method", "seed", "episode")), {}).update(row)
+        rows.setdefault(tuple(row[name] for name in ("setting", "method", "seed", "round")), {}).update(row)
     return Results(rows.values())
 
 
@@ -59,7 +59,7 @@ def references(panels, oracle: float | None = 10.0, random: float = 0.0) -> list
     """A span of 10."""
     heights = {"random-actions": random} | ({} if oracle is None else {"oracle": oracle})
     rows = [row for p in panels for name, height in heights.items() for row in made(p.setting, name, p.metric, [[height]])]
-    return [{**row, "episode": 0} for row in rows]
+    return [{**row, "round": 0} for row in rows]
 
 
 def verdict(name: str, *parts: list[dict]) -> str:
@@ -145,7 +145,7 @@ def test_other_measures_of_uncertainty_do_not_vote():
 
 def test_uncertainty_is_compared_in_rounds_and_seeds_that_both_have():
     long = uncertainty("pendulum-gp", "opax", 1, spread=0)
-    short = [row for row in uncertainty("pendulum-gp", "random", 2, spread=0) if row["episode"] < 3 and row["seed"] != 1]
+    short = [row for row in uncertainty("pendulum-gp", "random", 2, spread=0) if row["round"] < 3 and row["seed"] != 1]
     part = judge_claims(together(long, short), ["C1"])[0].evidence[0]
     assert (part.seeds, part.rounds, part.verdict) == (SEEDS - 1, 2, "holds")
     assert part.estimate == pytest.approx(math.log(0.5)) and part.numbers == "x0.5 [0.5, 0.5]"
@@ -176,8 +176,8 @@ def test_a_fall_that_ends_early_goes_nowhere(levels, expected):
 @pytest.mark.parametrize(("random", "spread", "expected"), [(1, 0.1, "holds"), (5, 0.1, "does not hold"), (3, 5, "undecided")])
 def test_active_methods_beat_random(random, spread, expected):
     active = [returns(DOWNSTREAM, method, 3) for method in ACTIVE]
-    runs = together(*active, returns(DOWNSTREAM, "random", random, spread), references(DOWNSTREAM))
-    claim = judge_claims(runs, ["C4"])[0]
+    num_seeds = together(*active, returns(DOWNSTREAM, "random", random, spread), references(DOWNSTREAM))
+    claim = judge_claims(num_seeds, ["C4"])[0]
     assert claim.verdict == expected and len(claim.evidence) == 27
 
 
@@ -287,7 +287,7 @@ def test_manipulation_above_random_takes_every_method():
 def test_success_rates_come_with_the_round_of_their_evaluation():
     """A run that was stopped between two evaluations counts as it was at the last one."""
     levels = {"opax-heuristic": 0.25, "random": 0.0}
-    row = lambda method, episode: {"setting": "fetch-construction", "method": method, "seed": 0, "episode": episode}
+    row = lambda method, round_number: {"setting": "fetch-construction", "method": method, "seed": 0, "round": round_number}
     play = [row(method, t) | {"interaction/moving": 0.1} for method in levels for t in range(1, 38)]
     tried = lambda method, t, level: row(method, t) | dict.fromkeys(("success/pick-place", "success/throw"), level)
     results = Results([*play, *(tried(method, 25, level) for method, level in levels.items())])
@@ -318,8 +318,8 @@ def test_few_seeds_decide_nothing():
 
 
 def test_without_references_scores_are_undecided_and_say_so():
-    runs = Results(row for row in everything().rows if row["method"] not in ("oracle", "random-actions"))
-    for claim in judge_claims(runs, ["C6", "C7"]):
+    num_seeds = Results(row for row in everything().rows if row["method"] not in ("oracle", "random-actions"))
+    for claim in judge_claims(num_seeds, ["C6", "C7"]):
         assert claim.verdict == "undecided" and all("has no span" in part.note for part in claim.evidence)
         assert all(part.unit == "return" and part.seeds == SEEDS and "spans" not in part.numbers for part in claim.evidence)
 
@@ -327,7 +327,7 @@ def test_without_references_scores_are_undecided_and_say_so():
 def test_rounds_or_seeds_that_never_meet():
     car = next(panel for panel in DOWNSTREAM if panel.setting == "mountain-car")
     opax, random = returns([car], "opax", 3), returns([car], "random", 1)
-    later = together(opax, [{**row, "episode": row["episode"] + 10} for row in random])
+    later = together(opax, [{**row, "round": row["round"] + 10} for row in random])
     others = together(opax, [{**row, "seed": row["seed"] + 10} for row in random])
     find = lambda results: next(p for p in judge_claims(results, ["C4"])[0].evidence if p.panel == car.title).note
     assert "no round" in find(later) and "no seed in common" in find(others)

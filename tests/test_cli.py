@@ -114,7 +114,7 @@ def test_bad_input_about_a_run_touches_nothing(finished, monkeypatch, capsys):
         (["explore", "pendulum-gp-lite", "--out", str(finished)], "exists; choose another --out"),
         (["evaluate", str(finished), "--task", "fly"], "unknown task 'fly'; expected one of: keep-down, swing-up"),
         (["evaluate", str(finished), "--task", "swing-up", "--rollouts", "0"], "rollouts must be above 0, got 0"),
-        (["resume", str(finished), "--from-episode", "1"], "no checkpoint after episode 1; there are: 0, 2, 3"),
+        (["resume", str(finished), "--from-round", "1"], "no checkpoint after episode 1; there are: 0, 2, 3"),
         (["plot", str(finished), "--out", "figure.doc"], "figure.doc"),
     ]:
         assert call(monkeypatch, *args) == 2

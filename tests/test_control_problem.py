@@ -1,4 +1,4 @@
-"""What a plan is made of: controls, particles, chance and rewards."""
+"""What a plan is made of: controls, particles, draws and rewards."""
 
 import equinox as eqx
 import jax

@@ -19,7 +19,7 @@ from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain
 
 # compiling is most of what these tests cost, hence few settings, and little effort spent on code that runs a few steps only
-SMALL = ProbabilisticEnsemble(members=3, layers=1, width=8, batch=8, epochs=2)
+SMALL = ProbabilisticEnsemble(members=3, layers=1, width=8, batch_size=8, epochs=2)
 CAPACITY, COUNT, HIDDEN, SEEN = 40, 30, 0.3, 22
 QUICKLY = {"xla_backend_optimization_level": 0}
 
@@ -35,8 +35,8 @@ def fit_briefly(model, params, data, key):
 
 
 @partial(jax.jit, static_argnums=0)
-def believe(model, params, data, x, u):
-    return jax.vmap(model.condition(params, data).believe)(x, u)
+def predict(model, params, data, x, u):
+    return jax.vmap(model.condition(params, data).predict)(x, u)
 
 
 def measurements(seed=0, count=COUNT) -> Data:
@@ -114,7 +114,7 @@ def test_initial_weights_keep_the_spread(x64):
     np.testing.assert_allclose(np.std(by_model.weights[0]), 0.5 * 400**-0.5, rtol=0.02)
 
 
-# ---- what an ensemble believes -----------------------------------------------------------------------------------------------
+# ---- what an ensemble predicts -----------------------------------------------------------------------------------------------
 
 
 def test_belief_is_the_statistics_of_the_members(x64):
@@ -124,7 +124,7 @@ def test_belief_is_the_statistics_of_the_members(x64):
     assert len(z) == SEEN
     rng = np.random.default_rng(5)
     x, u = rng.normal([1, -5], [2, 0.3], (7, 2)), rng.uniform(-1, 1, (7, 1))
-    belief = believe(SMALL, params, data, jnp.asarray(x), jnp.asarray(u))
+    prediction = predict(SMALL, params, data, jnp.asarray(x), jnp.asarray(u))
 
     points = (np.concatenate([x, u], axis=1) - z.mean(axis=0)) / z.std(axis=0)
     networks = params.networks
@@ -133,13 +133,13 @@ def test_belief_is_the_statistics_of_the_members(x64):
     log_stds = np.stack([np.asarray(SMALL.heads(jnp.asarray(out, jnp.float32))[1]) for out in outputs], axis=1)
     means = x[:, None] + y.mean(axis=0) + y.std(axis=0) * np.stack([out[:, :2] for out in outputs], axis=1)
     stds = y.std(axis=0) * np.exp(log_stds)
-    assert belief.members.means.shape == (7, 3, 2)
-    np.testing.assert_allclose(belief.members.means, means, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(belief.members.stds, stds, rtol=1e-4)
-    np.testing.assert_allclose(belief.mean, means.mean(axis=1), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(belief.epistemic_std, means.std(axis=1), rtol=1e-3)
-    np.testing.assert_allclose(belief.aleatoric_std, np.sqrt((stds**2).mean(axis=1)), rtol=1e-4)
-    assert belief.mean.dtype == jnp.float64
+    assert prediction.members.means.shape == (7, 3, 2)
+    np.testing.assert_allclose(prediction.members.means, means, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(prediction.members.stds, stds, rtol=1e-4)
+    np.testing.assert_allclose(prediction.mean, means.mean(axis=1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(prediction.epistemic_std, means.std(axis=1), rtol=1e-3)
+    np.testing.assert_allclose(prediction.aleatoric_std, np.sqrt((stds**2).mean(axis=1)), rtol=1e-4)
+    assert prediction.mean.dtype == jnp.float64
 
 
 def test_a_member_on_its_own_believes_what_it_says_in_the_ensemble(x64):
@@ -148,7 +148,7 @@ def test_a_member_on_its_own_believes_what_it_says_in_the_ensemble(x64):
     @jax.jit
     def both(params):
         posterior = SMALL.condition(params, measurements())
-        return posterior.believe(x, u), jax.vmap(lambda index: posterior.member(index).believe(x, u))(jnp.arange(7))
+        return posterior.predict(x, u), jax.vmap(lambda index: posterior.member(index).predict(x, u))(jnp.arange(7))
 
     together, alone = both(trained())
     in_turn = np.arange(7) % 3
@@ -161,8 +161,8 @@ def test_before_any_data_an_ensemble_believes_something_finite(x64):
     """No rows at all: the fit must not divide by zero either."""
     data = measurements(count=0)
     for params in (fresh(SMALL), trained(data=data)):
-        belief = believe(SMALL, params, data, data.states, data.actions)
-        assert np.isfinite(flat(belief)).all() and np.all(np.asarray(belief.epistemic_std) > 0)
+        prediction = predict(SMALL, params, data, data.states, data.actions)
+        assert np.isfinite(flat(prediction)).all() and np.all(np.asarray(prediction.epistemic_std) > 0)
 
 
 # ---- noise -------------------------------------------------------------------------------------------------------------------
@@ -195,11 +195,11 @@ def test_noise_stays_within_its_limits_for_inputs_far_away(x64):
     """Twice as far as single precision reaches in the network's units would be infinite; a million spreads are not."""
     data, params = measurements(), trained()
     far = jnp.array([[1e6, 0.0], [-1e6, 1e6], [0.0, -1e6]])
-    belief = believe(SMALL, params, data, far, jnp.zeros((3, 1)))
+    prediction = predict(SMALL, params, data, far, jnp.zeros((3, 1)))
     spread = seen_rows(data)[1].std(axis=0)
-    assert np.isfinite(flat(belief)).all()
-    assert np.all(belief.members.stds >= spread * SMALL.noise_floor * (1 - 1e-5))
-    assert np.all(belief.members.stds <= spread * SMALL.noise_ceiling * (1 + 1e-5))
+    assert np.isfinite(flat(prediction)).all()
+    assert np.all(prediction.members.stds >= spread * SMALL.noise_floor * (1 - 1e-5))
+    assert np.all(prediction.members.stds <= spread * SMALL.noise_ceiling * (1 + 1e-5))
 
 
 def test_fixed_noise_is_the_same_everywhere(x64):
@@ -207,11 +207,11 @@ def test_fixed_noise_is_the_same_everywhere(x64):
     model, data = replace(SMALL, noise="fixed", noise_std=0.2), measurements()
     params = trained(model)
     assert params.networks.weights[-1].shape == (3, 8, 2)
-    belief = believe(model, params, data, data.states, data.actions)
+    prediction = predict(model, params, data, data.states, data.actions)
     spread = seen_rows(data)[1].std(axis=0)
-    np.testing.assert_allclose(belief.aleatoric_std, np.broadcast_to(0.2 * spread, (CAPACITY, 2)), rtol=1e-5)
-    np.testing.assert_allclose(belief.members.stds, np.broadcast_to(0.2 * spread, (CAPACITY, 3, 2)), rtol=1e-5)
-    assert np.all(np.asarray(belief.epistemic_std) > 0)
+    np.testing.assert_allclose(prediction.aleatoric_std, np.broadcast_to(0.2 * spread, (CAPACITY, 2)), rtol=1e-5)
+    np.testing.assert_allclose(prediction.members.stds, np.broadcast_to(0.2 * spread, (CAPACITY, 3, 2)), rtol=1e-5)
+    assert np.all(np.asarray(prediction.epistemic_std) > 0)
 
 
 def test_information_gain_of_a_system_without_noise_counts_from_the_fixed_noise_on(x64):
@@ -219,9 +219,9 @@ def test_information_gain_of_a_system_without_noise_counts_from_the_fixed_noise_
     model, data = replace(SMALL, noise="fixed", noise_std=0.2), measurements()
     x, u = data.states[:5], data.actions[:5]
     for params, spread in ((fresh(model), 1.0), (trained(model), seen_rows(data)[1].std(axis=0))):
-        belief = believe(model, params, data, x, u)
-        expected = 0.5 * np.log(1 + (np.asarray(belief.epistemic_std) / (0.2 * spread)) ** 2).sum(axis=1)
-        np.testing.assert_allclose(information_gain(belief), expected, rtol=1e-6)
+        prediction = predict(model, params, data, x, u)
+        expected = 0.5 * np.log(1 + (np.asarray(prediction.epistemic_std) / (0.2 * spread)) ** 2).sum(axis=1)
+        np.testing.assert_allclose(information_gain(prediction), expected, rtol=1e-6)
 
 
 # ---- training ----------------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_loss_and_its_gradient(x64, noise, constant):
 
 def test_the_first_step_of_a_fit_descends_the_likelihood(x64):
     """Adam's first step is the learning rate against the sign of the gradient: here of all visible rows at once."""
-    model, data = replace(FREE, max_steps=1, batch=SEEN, learning_rate=1e-3, weight_decay=0.0), measurements()
+    model, data = replace(FREE, max_steps=1, batch_size=SEEN, learning_rate=1e-3, weight_decay=0.0), measurements()
     start = fresh(model)
     after = trained(model, data, start)
     z, y = seen_rows(data)
@@ -287,8 +287,8 @@ PENALISED = replace(
     FREE,
     noise="fixed",
     optimiser="adam",
-    moments="kept",
-    batch=SEEN,
+    keep_optimiser_state=True,
+    batch_size=SEEN,
     epochs=3,
     learning_rate=0.02,
     optimiser_epsilon=0.03,
@@ -331,7 +331,7 @@ def test_adam_with_a_penalty_goes_on_where_the_last_fit_stopped(x64, reference):
     z, y = (z - z.mean(axis=0)) / z.std(axis=0), (y - y.mean(axis=0)) / y.std(axis=0)
     once = trained(PENALISED, data, start)
     twice = trained(PENALISED, data, once, key=2)
-    anew = trained(replace(PENALISED, moments="reset"), data, eqx.tree_at(lambda p: p.moments, once, None), key=2)
+    anew = trained(replace(PENALISED, keep_optimiser_state=False), data, eqx.tree_at(lambda p: p.moments, once, None), key=2)
     for member in range(2):
         pick = lambda leaf, e=member: leaf[e]
         network = jax.tree.map(pick, start.networks)
@@ -389,7 +389,7 @@ def with_garbage(data: Data, rows) -> Data:
 
 
 # all data in every batch; with and without a resample of them for each member
-WHOLE = replace(SMALL, batch=SEEN, epochs=5)
+WHOLE = replace(SMALL, batch_size=SEEN, epochs=5)
 RESAMPLED = replace(WHOLE, bootstrap=True)
 
 
@@ -438,12 +438,12 @@ def test_resamples_draw_from_all_rows(x64):
 
 def test_new_weights_forget_and_kept_weights_do_not(x64):
     starts = [fresh(SMALL, seed) for seed in (0, 7)]
-    again = [flat(trained(replace(SMALL, weights="reset"), start=start)) for start in starts]
+    again = [flat(trained(replace(SMALL, warm_start=False), start=start)) for start in starts]
     np.testing.assert_array_equal(again[0], again[1])
     kept = [flat(trained(SMALL, start=start)) for start in starts]
     assert np.abs(kept[0] - kept[1]).max() > 0.1
     # new ones are drawn from the fit's key, and are not those of the first start either
-    other = flat(trained(replace(SMALL, weights="reset"), start=starts[0], key=2))
+    other = flat(trained(replace(SMALL, warm_start=False), start=starts[0], key=2))
     assert np.abs(again[0] - other).max() > 0.1
     assert np.abs(again[0] - kept[0]).max() > 0.1
 
@@ -475,19 +475,19 @@ def cubic(seed: int, count: int, noise) -> tuple[np.ndarray, np.ndarray]:
 
 
 def learn_line(model, seed, x, y):
-    """The belief about y as a function of x [N], from a fit to points: x is the state and y its change; the action is idle."""
+    """The prediction about y as a function of x [N], from a fit to points: x is the state and y its change; the action is idle."""
     column = jnp.asarray(x)[:, None]
     data = Data(column, jnp.zeros_like(column), column + jnp.asarray(y)[:, None], jnp.asarray(len(x)))
     params = fit(model, model.init(1, 1, jax.random.key(seed)), data, jax.random.key(seed + 100))
 
-    def belief(*parts):
+    def prediction(*parts):
         """(mean, epistemic std, aleatoric std) for each set of points."""
         points = jnp.asarray(np.concatenate(parts))[:, None]
-        it = believe(model, params, data, points, jnp.zeros_like(points))
+        it = predict(model, params, data, points, jnp.zeros_like(points))
         values = np.concatenate([it.mean - points, it.epistemic_std, it.aleatoric_std], axis=1).T
         return np.split(values, np.cumsum([len(part) for part in parts])[:-1], axis=1)
 
-    return belief
+    return prediction
 
 
 def test_members_disagree_where_there_are_no_data(x64):
@@ -496,8 +496,8 @@ def test_members_disagree_where_there_are_no_data(x64):
     inside, outside = np.linspace(-4, 4, 81), np.concatenate([np.linspace(-7, -5.5, 16), np.linspace(5.5, 7, 16)])
     near = far = 0.0
     for seed in range(3):
-        belief = learn_line(model, seed, *cubic(seed, 200, lambda x: 3.0))
-        (mean, std_inside, _), (_, std_outside, _) = belief(inside, outside)
+        prediction = learn_line(model, seed, *cubic(seed, 200, lambda x: 3.0))
+        (mean, std_inside, _), (_, std_outside, _) = prediction(inside, outside)
         near, far = near + std_inside.mean(), far + std_outside.mean()
         assert np.sqrt(np.mean((mean - inside**3) ** 2)) < 2, "inside, the function itself must have been learned"
     assert far > 5 * near
@@ -508,8 +508,8 @@ def test_noise_that_varies_is_learned(x64):
     noise = lambda x: 1 + 9 * np.abs(x) / 4
     (x, y), (x_test, y_test) = cubic(0, 800, noise), cubic(1, 2000, noise)
     model = ProbabilisticEnsemble(width=64, epochs=10_000, max_steps=2000, learning_rate=1e-3)
-    belief = learn_line(model, 0, x, y)
-    (mean, epistemic, aleatoric), (mean_seen, _, _), (_, _, at_some) = belief(x_test, x, np.array([-3.0, 0.0, 3.0]))
+    prediction = learn_line(model, 0, x, y)
+    (mean, epistemic, aleatoric), (mean_seen, _, _), (_, _, at_some) = prediction(x_test, x, np.array([-3.0, 0.0, 3.0]))
 
     def nll(centre, std):
         return -norm.logpdf(y_test, centre, std).mean()
@@ -533,7 +533,7 @@ def test_fast_pendulums_are_unknown_to_who_saw_slow_ones(x64):
     seen, fast = states(slow), states(np.sign(slow) * rng.uniform(6.5, 7.5, 500))
     data = Data(seen, actions, jax.vmap(world.dynamics)(seen, actions), jnp.asarray(500))
     params = fit(model, model.init(3, 1, jax.random.key(0)), data, jax.random.key(1))
-    near, far = (np.asarray(believe(model, params, data, x, actions).epistemic_std).mean(axis=0) for x in (seen, fast))
+    near, far = (np.asarray(predict(model, params, data, x, actions).epistemic_std).mean(axis=0) for x in (seen, fast))
     assert np.all(far > 5 * near), "in every output"
 
 

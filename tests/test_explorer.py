@@ -21,7 +21,7 @@ from sonde import (
 from sonde.evaluation._metrics import judge
 from sonde.imagination import Imagination
 from sonde.methods import METHODS, Method
-from sonde.models._base import Belief, Model, Posterior
+from sonde.models._base import Prediction, Model, Posterior
 from sonde.objectives import Objective
 from sonde.runs._config import RunConfig
 from sonde.runs._run import build_explorer
@@ -38,7 +38,7 @@ def explorer(**changes) -> Explorer:
 
 def explore(config: RunConfig) -> Explorer:
     it = build_explorer(config)
-    for _ in range(config.episodes):
+    for _ in range(config.rounds):
         it.tell(rollout(config.world, it.ask(), config.horizon))
     return it
 
@@ -52,7 +52,7 @@ WORK_TOGETHER = [(m, kind) for kind in MODELS for m in METHODS if kind == "ensem
 def test_every_method_explores(method, kind):
     task = "swing-up" if METHODS[method].needs_task else None
     it = explore(replace(TINY, method=method, task=task, model=MODELS[kind]))
-    assert it.transitions == 36 and it.episode == 3
+    assert it.transitions == 36 and it.round == 3
     judged = judge(it.posterior, it.data, WORLD)
     assert all(np.isfinite(value).all() for value in judged.values())
 
@@ -84,7 +84,7 @@ def test_nothing_compiles_after_the_first_episode(kind):
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
     # settings that no other test has used in this process, so that the first episode does compile
-    it = explorer(episodes=10, horizon=11, seeds=2, model=MODELS[kind], **CALIBRATION[kind])
+    it = explorer(rounds=10, horizon=11, seeds=2, model=MODELS[kind], **CALIBRATION[kind])
     counts = []
     for _ in range(10):
         it.tell(rollout(WORLD, it.ask(), 11))
@@ -128,16 +128,16 @@ def test_a_policy_refuses_states_that_cannot_be():
 
 def test_believe_speaks_numpy():
     it, x, u = explorer(), np.asarray([0.6, 0.8, 3.0]), np.asarray([0.3])
-    belief = it.believe(x, u)
+    prediction = it.predict(x, u)
     # before any data: no change expected, the model's own signal and noise std in state units
-    np.testing.assert_allclose(belief.mean, x)
-    np.testing.assert_allclose(belief.epistemic_std, 1.0)
-    np.testing.assert_allclose(belief.aleatoric_std, it.model.noise_std)
-    assert isinstance(belief.mean, np.ndarray) and belief.mean.dtype == np.float64
-    two = explorer(seeds=2).believe(np.stack([x, x]), np.stack([u, u]))
+    np.testing.assert_allclose(prediction.mean, x)
+    np.testing.assert_allclose(prediction.epistemic_std, 1.0)
+    np.testing.assert_allclose(prediction.aleatoric_std, it.model.noise_std)
+    assert isinstance(prediction.mean, np.ndarray) and prediction.mean.dtype == np.float64
+    two = explorer(seeds=2).predict(np.stack([x, x]), np.stack([u, u]))
     np.testing.assert_allclose(two.mean, [x, x])
     with pytest.raises(SondeError, match=r"expected states \[1, 3\] and actions \[1, 1\], got \[1, 3\] and \[1, 2\]"):
-        it.believe(x, np.zeros(2))
+        it.predict(x, np.zeros(2))
 
 
 def good_trajectory(steps=12):
@@ -167,7 +167,7 @@ def test_tell_refuses_what_it_cannot_use_and_keeps_what_it_has(name, value, mess
     # np.asarray so that the test's own type checks let the bad value reach the code under test
     with pytest.raises(SondeError, match=message):
         it.tell(Trajectory(**{**good_trajectory(), name: np.asarray(value)}))
-    assert it.transitions == 0 and it.episode == 0 and np.array_equal(before, it.data.states)
+    assert it.transitions == 0 and it.round == 0 and np.array_equal(before, it.data.states)
     it.tell(Trajectory(**good_trajectory()))
     assert it.transitions == 12
 
@@ -187,9 +187,9 @@ def test_import_leaves_the_callers_precision_alone():
 def test_oracle_knows_the_truth():
     with jax.enable_x64(True):
         x, u = jnp.asarray([0.6, 0.8, 3.0]), jnp.asarray([0.3])
-        belief = TrueDynamics(WORLD).believe(x, u)
-        np.testing.assert_array_equal(belief.mean, WORLD.dynamics(x, u))
-        assert not np.asarray(belief.epistemic_std).any()
+        prediction = TrueDynamics(WORLD).predict(x, u)
+        np.testing.assert_array_equal(prediction.mean, WORLD.dynamics(x, u))
+        assert not np.asarray(prediction.epistemic_std).any()
 
 
 # A newcomer's parts: one class each, and nothing else changes. Each is a toy, and together they explore.
@@ -230,8 +230,8 @@ class Slope(Posterior):
     slope: jax.Array
     doubt: jax.Array
 
-    def believe(self, x, u):
-        return Belief(x + self.slope * u, jnp.full_like(x, self.doubt), jnp.full_like(x, 0.1))
+    def predict(self, x, u):
+        return Prediction(x + self.slope * u, jnp.full_like(x, self.doubt), jnp.full_like(x, 0.1))
 
 
 @dataclass(frozen=True)
@@ -251,10 +251,10 @@ class LeastSquares(Model):
 
 @dataclass(frozen=True)
 class Timid(Imagination):
-    """Believes that half of the motion happens."""
+    """Predicts that half of the motion happens."""
 
-    def settle(self, belief, extra, chance):
-        return 0.5 * belief.mean, belief.aleatoric_std
+    def resolve(self, prediction, extra, draws):
+        return 0.5 * prediction.mean, prediction.aleatoric_std
 
 
 @dataclass(frozen=True)

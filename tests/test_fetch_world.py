@@ -263,14 +263,14 @@ def test_a_restored_copy_goes_on_to_the_last_bit():
         WORLD.open(1).save(0)
 
 
-def random_play(threads, runs=8, steps=1000):
+def random_play(threads, num_seeds=8, steps=1000):
     """States of random actions, with a new episode every hundred steps."""
-    copies, rng, visited = FetchSimulators(WORLD, runs, threads), np.random.default_rng(0), []
-    visited.append(copies.reset(range(runs)))
+    copies, rng, visited = FetchSimulators(WORLD, num_seeds, threads), np.random.default_rng(0), []
+    visited.append(copies.reset(range(num_seeds)))
     for step in range(1, steps + 1):
-        visited.append(copies.step(rng.uniform(-1, 1, (runs, 4))).next_states)
+        visited.append(copies.step(rng.uniform(-1, 1, (num_seeds, 4))).next_states)
         if step % 100 == 0:
-            visited.append(copies.restart(np.ones(runs, bool)))
+            visited.append(copies.restart(np.ones(num_seeds, bool)))
     warnings = sum(int(data.warning.number.sum()) for data in copies.data)
     copies.close()
     return np.stack(visited), warnings

@@ -40,15 +40,15 @@ from sonde.worlds._base import Plane, World
 METRICS = [panel.key for panel in figures.PANELS]
 
 
-def row(seed, episode, **metrics):
-    values = dict.fromkeys(METRICS, 1.0 / episode + 0.1 * seed)
-    return {"seed": seed, "episode": episode, **values, "return/swing-up": -100.0 / episode, **metrics}
+def row(seed, round_number, **metrics):
+    values = dict.fromkeys(METRICS, 1.0 / round_number + 0.1 * seed)
+    return {"seed": seed, "round": round_number, **values, "return/swing-up": -100.0 / round_number, **metrics}
 
 
 def fake_run(folder, method="opax", rows=None, **settings):
     store = RunStore.create(folder, RunConfig(method=method, **settings))
-    seeds, episodes = store.config.seed_list, range(1, store.config.episodes + 1)
-    store.append_metrics([row(s, e) for e in episodes for s in seeds] if rows is None else rows)
+    seeds, rounds = store.config.seed_list, range(1, store.config.rounds + 1)
+    store.append_metrics([row(s, e) for e in rounds for s in seeds] if rows is None else rows)
     return store
 
 
@@ -98,8 +98,8 @@ def judged_explorer():
 
 def test_curve_pools_seeds():
     rows = [row(s, e, m=value) for e, values in ((1, (1.0, 2.0, 6.0)), (2, (4.0, 4.0, 4.0))) for s, value in enumerate(values)]
-    episodes, mean, band = curve(rows, "m")
-    np.testing.assert_array_equal(episodes, [1, 2])
+    rounds, mean, band = curve(rows, "m")
+    np.testing.assert_array_equal(rounds, [1, 2])
     np.testing.assert_allclose(mean, [3.0, 4.0])
     # variance (4 + 1 + 9) / 2 = 7, standard error sqrt(7 / 3)
     np.testing.assert_allclose(band, [2 * np.sqrt(7 / 3), 0.0])
@@ -107,8 +107,8 @@ def test_curve_pools_seeds():
 
 def test_curve_passes_over_what_is_missing():
     rows = [row(0, 2, m=1.0), row(1, 2, m=3.0), row(0, 1, m=None), row(1, 1, m=5.0), row(0, 3), row(1, 3, m=float("nan"))]
-    episodes, mean, band = curve(rows, "m")
-    np.testing.assert_array_equal(episodes, [1, 2])
+    rounds, mean, band = curve(rows, "m")
+    np.testing.assert_array_equal(rounds, [1, 2])
     np.testing.assert_allclose(mean, [5.0, 2.0])
     np.testing.assert_allclose(band, [np.nan, 2.0])  # one seed says nothing about the spread
     assert all(part.size == 0 for part in curve(rows, "unheard of"))
@@ -117,7 +117,7 @@ def test_curve_passes_over_what_is_missing():
 def test_seeds_of_equal_runs_are_pooled(tmp_path):
     stores = [
         fake_run(tmp_path / "a", seeds=2),
-        fake_run(tmp_path / "b", seeds=3, first_seed=2, episodes=4),
+        fake_run(tmp_path / "b", seeds=3, first_seed=2, rounds=4),
         fake_run(tmp_path / "wide", beta=5.0),
         fake_run(tmp_path / "again", seeds=2),
         fake_run(tmp_path / "random", method="random"),
@@ -147,7 +147,7 @@ def test_every_look_is_one_of_its_own():
 def test_curves_show_every_method_in_its_colour(tmp_path):
     stores, model = [], ProbabilisticEnsemble()  # the one that all methods know how to use
     for place, method in enumerate(LOOKS):
-        rows = [row(seed, episode, model_rmse=1.0 + place) for seed in (0, 1) for episode in (1, 2, 3)]
+        rows = [row(seed, round_number, model_rmse=1.0 + place) for seed in (0, 1) for round_number in (1, 2, 3)]
         task = "swing-up" if method == "h-ucrl" else None
         stores.append(fake_run(tmp_path / method, method, rows, task=task, model=model))
     out = tmp_path / "new" / "curves.png"
@@ -161,19 +161,21 @@ def test_curves_show_every_method_in_its_colour(tmp_path):
 
 
 def test_a_run_without_a_metric_does_not_spoil_the_others(tmp_path):
-    silent = [{key: value for key, value in row(0, episode).items() if not key.startswith("return/")} for episode in (1, 2)]
+    silent = [
+        {key: value for key, value in row(0, round_number).items() if not key.startswith("return/")} for round_number in (1, 2)
+    ]
     draw_curves([fake_run(tmp_path / "a"), fake_run(tmp_path / "b", "random", silent)], tmp_path / "curves.png")
     assert shows(picture(tmp_path / "curves.png"), LOOKS["random"][0])
 
 
-@pytest.mark.parametrize("episodes", [1, 12, 13, 60])
-def test_markers_are_few_and_take_turns(tmp_path, episodes):
-    folders = [fake_run(tmp_path / method, method, episodes=episodes) for method in ("opax", "mean-ae")]
+@pytest.mark.parametrize("rounds", [1, 12, 13, 60])
+def test_markers_are_few_and_take_turns(tmp_path, rounds):
+    folders = [fake_run(tmp_path / method, method, rounds=rounds) for method in ("opax", "mean-ae")]
     ax = Figure().subplots()
     figures._draw_panel(ax, figures.PANELS[-1], grouped(folders))
     marked = [set(line.get_xdata()[start::every]) for line in ax.lines for start, every in [line.get_markevery()]]
     assert all(1 <= len(places) <= 12 for places in marked)
-    assert marked[0] == marked[1] if episodes <= 12 else marked[0].isdisjoint(marked[1])
+    assert marked[0] == marked[1] if rounds <= 12 else marked[0].isdisjoint(marked[1])
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_run_without_an_episode_is_refused(tmp_path):
     with pytest.raises(SondeError, match=r"new has no finished episode"):
         draw_curves([fake_run(tmp_path / "run"), fake_run(tmp_path / "new", rows=[])], tmp_path / "curves.png")
     with pytest.raises(SondeError, match="none of the metrics"):
-        draw_curves([fake_run(tmp_path / "odd", rows=[{"seed": 0, "episode": 1}])], tmp_path / "curves.png")
+        draw_curves([fake_run(tmp_path / "odd", rows=[{"seed": 0, "round": 1}])], tmp_path / "curves.png")
     with pytest.raises(SondeError, match="no run"):
         draw_curves([], tmp_path / "curves.png")
     assert not (tmp_path / "curves.png").exists()
@@ -245,12 +247,12 @@ def test_field_is_the_first_runs_uncertainty(explorer):
     assert field[0] < 0.1 * field[1]
     with jax.enable_x64(True):
         first = jax.tree.map(lambda leaf: leaf[0], explorer.posterior)
-        direct = [jnp.linalg.norm(first.believe(x, jnp.zeros(1)).epistemic_std) for x in jnp.asarray(states.reshape(2, 3))]
+        direct = [jnp.linalg.norm(first.predict(x, jnp.zeros(1)).epistemic_std) for x in jnp.asarray(states.reshape(2, 3))]
     np.testing.assert_allclose(field.ravel(), direct, rtol=1e-6)
 
 
 def test_pictures_of_a_run(tmp_path, explorer):
-    store = fake_run(tmp_path / "run", seeds=2, episodes=2)
+    store = fake_run(tmp_path / "run", seeds=2, rounds=2)
     paths = draw_run(store, explorer)
     assert paths == [store.folder / "figures" / name for name in ("curves.png", "states.png")]
     for path in paths:
@@ -293,10 +295,10 @@ def test_measurements_that_a_run_started_from_are_no_episode(tmp_path):
         np.testing.assert_array_equal(episode_of(case), [0] * 5 + [1] * 4 + [2] * 4)
         figure = states_figure(case, plane)
         ax = figure.axes[0]
-        before, episodes = ax.collections
+        before, rounds = ax.collections
         np.testing.assert_allclose(before.get_offsets(), existing.states[:, [0, 2]])
-        np.testing.assert_allclose(episodes.get_offsets(), np.concatenate([t.states for t in told])[:, [0, 2]])
-        np.testing.assert_array_equal(episodes.get_array(), [1] * 4 + [2] * 4)
+        np.testing.assert_allclose(rounds.get_offsets(), np.concatenate([t.states for t in told])[:, [0, 2]])
+        np.testing.assert_array_equal(rounds.get_array(), [1] * 4 + [2] * 4)
         assert len(figure.axes) == 2 and "uncertainty" not in ax.get_title()  # of the colour bars, only that of episodes
         for limits, column in ((ax.get_xlim(), 0), (ax.get_ylim(), 2)):
             visited = np.concatenate([existing.states, *(t.states for t in told)])[:, column]
@@ -358,7 +360,7 @@ def test_reliability_of_many_outputs_is_their_mean(outputs, panels):
 
 
 def test_picture_of_calibration(tmp_path, judged_explorer):
-    store = fake_run(tmp_path / "run", seeds=2, episodes=2)
+    store = fake_run(tmp_path / "run", seeds=2, rounds=2)
     path = draw_run(store, judged_explorer)[-1]
     assert path == store.folder / "figures" / "calibration.png"
     pixels = picture(path)
@@ -397,7 +399,7 @@ def test_pyplot_is_left_alone(tmp_path, monkeypatch):
 
 
 def test_grouping_ignores_only_what_does_not_change_an_episode(tmp_path):
-    base = {"seeds": 1, "episodes": 3}
+    base = {"seeds": 1, "rounds": 3}
     other_horizon = fake_run(tmp_path / "b", first_seed=1, horizon=50, **base)
     other_task_steps = fake_run(tmp_path / "c", first_seed=2, evaluation_horizon=50, **base)
     rarely = fake_run(tmp_path / "d", first_seed=3, evaluate_every=2, capacity=1000, **base)

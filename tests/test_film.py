@@ -13,7 +13,7 @@ from PIL import Image
 
 from sonde import HostWorld, JaxWorld, MountainCar, Pendulum, evaluate
 from sonde._internal.errors import SondeError
-from sonde._internal.randomness import episode_keys
+from sonde._internal.randomness import round_keys
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.runs import film
 from sonde.runs._run import build_explorer, experiment
@@ -171,13 +171,13 @@ class Counter(HostWorld):
     def reachable(self):
         """Not needed here."""
 
-    def open(self, runs):
-        return Counting(runs)
+    def open(self, num_seeds):
+        return Counting(num_seeds)
 
 
 class Counting(Simulators):
-    def __init__(self, runs):
-        self.count, self.memory = np.zeros((runs, 1)), np.zeros((40, 60, 3), np.uint8)
+    def __init__(self, num_seeds):
+        self.count, self.memory = np.zeros((num_seeds, 1)), np.zeros((40, 60, 3), np.uint8)
 
     def reset(self, seeds):
         self.count = np.zeros_like(self.count)
@@ -200,7 +200,7 @@ class Counting(Simulators):
 def test_host_world_is_filmed_while_it_runs_until_its_first_episode_ends(tmp_path):
     world, out = Counter(), tmp_path / "count.gif"
     filming = Film(out, world, 2)
-    played = evaluate(world, None, "count", ICEM(), 5, episode_keys((0, 1), 0), on_step=filming)
+    played = evaluate(world, None, "count", ICEM(), 5, round_keys((0, 1), 0), on_step=filming)
     np.testing.assert_array_equal(played.rewards, [[1, 2, 3]] * 2)
     filming.save("count", played)
     frames = imageio.imread(out)
@@ -229,7 +229,7 @@ def test_worlds_without_a_good_picture_are_refused(tmp_path):
     with pytest.raises(SondeError, match="Bare cannot be filmed"):
         Film(tmp_path / "film.gif", Bare(), 1)
     filming = Film(tmp_path / "film.gif", Wrong(), 1)
-    played = evaluate(Wrong(), None, "any", ICEM(), 2, episode_keys((0,), 0), on_step=filming)
+    played = evaluate(Wrong(), None, "any", ICEM(), 2, round_keys((0,), 0), on_step=filming)
     with pytest.raises(SondeError, match=r"uint8 \[height, width, 3\], got float64 \[4, 4\]"):
         filming.save("any", played)
     assert not list(tmp_path.iterdir())

@@ -49,13 +49,13 @@ def in_numpy(weights, biases, z) -> np.ndarray:
     ],
 )
 def test_it_computes_the_networks(sizes, rows):
-    runs, members = 2, 3
-    networks = random_networks(sizes, runs, members)
-    z = np.random.default_rng(1).normal(size=(runs, rows, sizes[0]))
+    num_seeds, members = 2, 3
+    networks = random_networks(sizes, num_seeds, members)
+    z = np.random.default_rng(1).normal(size=(num_seeds, rows, sizes[0]))
     kernel = jax.vmap(lambda n: FusedNetworks.of(n, interpret=True))(networks)
     output = jax.jit(jax.vmap(lambda k, z: jax.vmap(k)(z)), compiler_options=QUICKLY)(kernel, jnp.asarray(z))
-    assert output.shape == (runs, rows, members, sizes[-1]) and output.dtype == jnp.float32
-    for run in range(runs):
+    assert output.shape == (num_seeds, rows, members, sizes[-1]) and output.dtype == jnp.float32
+    for run in range(num_seeds):
         for member in range(members):
             expected = in_numpy([w[run, member] for w in networks.weights], [b[run, member] for b in networks.biases], z[run])
             # each layer rounds its inputs and weights; errors add up like independent ones
@@ -132,12 +132,12 @@ def both(x64):
 def test_beliefs_agree_with_the_portable_path(both):
     rng = np.random.default_rng(1)
     x, u = jnp.asarray(3 * rng.normal(size=(64, 2))), jnp.asarray(rng.uniform(-1, 1, (64, 1)))
-    plain, fused = (jax.vmap(posterior.believe)(x, u) for posterior in both)
+    plain, fused = (jax.vmap(posterior.predict)(x, u) for posterior in both)
     assert plain.members is not None and fused.members is not None
     scale = float(jnp.abs(plain.members.means - x[:, None]).max())
     for part in ("mean", "epistemic_std", "aleatoric_std"):
         np.testing.assert_allclose(getattr(fused, part), getattr(plain, part), atol=8 * HALF * scale, err_msg=part)
-    alone = [jax.vmap(lambda i, p=posterior: p.member(i).believe(x[0], u[0]).mean)(jnp.arange(3)) for posterior in both]
+    alone = [jax.vmap(lambda i, p=posterior: p.member(i).predict(x[0], u[0]).mean)(jnp.arange(3)) for posterior in both]
     np.testing.assert_allclose(alone[1], alone[0], atol=8 * HALF * scale)
     np.testing.assert_allclose(alone[1], fused.members.means[0], atol=1e-6)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sonde import ICEM, SAC, Experiment, GoalTask, OwnSystem, SondeError, Task, TrueDynamics, evaluate
-from sonde._internal.randomness import episode_keys, for_purpose, rollout_keys
+from sonde._internal.randomness import round_keys, for_purpose, rollout_keys
 from sonde.cli._main import COMMANDS
 from sonde.control._controller import Controller
 from sonde.control._rollout import repeated_rollouts
@@ -99,7 +99,7 @@ class OnHost(Plane, HostWorld):
     def reachable(self):
         return None
 
-    def open(self, runs):
+    def open(self, num_seeds):
         return Points()
 
 
@@ -109,7 +109,7 @@ STEPS = 8
 
 @pytest.fixture
 def keys(x64):
-    return episode_keys([3, 4], 0)
+    return round_keys([3, 4], 0)
 
 
 def play(world, keys, goals, most=100):
@@ -146,7 +146,7 @@ def test_goals_are_drawn_from_the_rollouts_own_keys(keys):
     few, many = (goals_for(GO, rollout_keys(keys, range(count))) for count in (1, 4))
     np.testing.assert_array_equal(few[:, 0], many[:, 0])
     np.testing.assert_array_equal(many, goals_for(GO, rollout_keys(keys, range(4))))
-    later = goals_for(GO, rollout_keys(episode_keys([3, 4], 1), range(4)))
+    later = goals_for(GO, rollout_keys(round_keys([3, 4], 1), range(4)))
     assert len(np.unique(np.concatenate([many, later]))) == 2 * many.size
     assert goals_for(Task(lambda x, u, x_next: x[0]), rollout_keys(keys, range(2))) is None
 
@@ -158,8 +158,8 @@ def test_another_goal_compiles_nothing(x64):
     )
     counts, returns = [], []
     for world in (InJax(), OnHost()):
-        for episode in range(3):
-            keys = episode_keys([5, 6, 7], episode)
+        for round_number in range(3):
+            keys = round_keys([5, 6, 7], round_number)
             returns.append(evaluate(world, TrueDynamics(InJax()), "go", SOLVER, 5, keys, rollouts=2).returns)
             counts.append(len(compiled))
     assert counts[0] > 0, "the listener must have seen the first evaluation compile"
@@ -198,7 +198,7 @@ def test_success_looks_at_the_first_episode_only(keys):
         def tasks(self):
             return {"seen": Task(lambda x, u, x_next: x_next[0], lambda states: states.max() / 10)}
 
-        def open(self, runs):
+        def open(self, num_seeds):
             return Short()
 
     played = evaluate(Ending(), None, "seen", SOLVER, 6, keys)
@@ -267,7 +267,7 @@ def test_a_goal_task_may_come_from_a_file(file):
 
 
 def test_an_own_system_is_solved_for_a_goal_that_is_given(file, tmp_path):
-    config = replace(TINY, world=OwnSystem(("position",), ("force",)), episodes=1, horizon=20)
+    config = replace(TINY, world=OwnSystem(("position",), ("force",)), rounds=1, horizon=20)
     with Experiment(tmp_path / "run", config) as experiment:
         rng = np.random.default_rng(0)
         states, actions = rng.uniform(-1, 1, (20, 1)), rng.uniform(-1, 1, (20, 1))
@@ -288,7 +288,7 @@ def test_an_own_system_is_solved_for_a_goal_that_is_given(file, tmp_path):
 def test_success_is_recorded_printed_and_drawn(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(WORLDS, "plane", InJax)
     model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
-    config = replace(TINY, world=InJax(), model=model, episodes=1, horizon=20, evaluation_rollouts=3)
+    config = replace(TINY, world=InJax(), model=model, rounds=1, horizon=20, evaluation_rollouts=3)
     store = RunStore.create(tmp_path / "run", config)
     run(store, lambda *_: None)
     (row,) = store.load_metrics()

@@ -17,21 +17,23 @@ QUICK = {"learned": GaussianProcess(steps=5, rank=0), "low rank": GaussianProces
 
 
 @jax.jit
-def learned_beliefs(data: Data, x, u):
-    """Fit, condition and believe at one far point and at all data, for both posteriors."""
-    beliefs = []
+def learned_predictions(data: Data, x, u):
+    """Fit, condition and predict at one far point and at all data, for both posteriors."""
+    predictions = []
     for model in QUICK.values():
         params = model.fit(start_of(model), data, data.count, jax.random.key(0))
         posterior = model.condition(params, data)
-        beliefs.append(jax.vmap(posterior.believe)(jnp.append(data.states, x[None], 0), jnp.append(data.actions, u[None], 0)))
-    return beliefs
+        predictions.append(
+            jax.vmap(posterior.predict)(jnp.append(data.states, x[None], 0), jnp.append(data.actions, u[None], 0))
+        )
+    return predictions
 
 
 def assert_sane(data: Data, x=(0.3, 0.1), u=(0.2,)):
-    for belief in learned_beliefs(data, jnp.asarray(x), jnp.asarray(u)):
-        assert np.isfinite(belief.mean).all()
-        assert np.isfinite(belief.epistemic_std).all() and np.all(belief.epistemic_std >= 0)
-        assert np.isfinite(belief.aleatoric_std).all() and np.all(belief.aleatoric_std > 0)
+    for prediction in learned_predictions(data, jnp.asarray(x), jnp.asarray(u)):
+        assert np.isfinite(prediction.mean).all()
+        assert np.isfinite(prediction.epistemic_std).all() and np.all(prediction.epistemic_std >= 0)
+        assert np.isfinite(prediction.aleatoric_std).all() and np.all(prediction.aleatoric_std > 0)
 
 
 @pytest.mark.parametrize("trouble", ["duplicates", "all the same", "constant input", "constant target", "one point", "none"])

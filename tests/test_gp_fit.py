@@ -40,8 +40,8 @@ def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
     data, model = data_of(z, changes), GaussianProcess()
     params = start_of(model)
     worth = [log_posterior(model, params, z, changes)]
-    for episode in range(3):
-        params = fit(model, params, data, jax.random.key(episode))
+    for round_number in range(3):
+        params = fit(model, params, data, jax.random.key(round_number))
         worth.append(log_posterior(model, params, z, changes))
     assert np.all(worth[1] > worth[0] + 10)
     for before, after in itertools.pairwise(worth[1:]):
@@ -59,8 +59,8 @@ def test_fit_reaches_the_maximum_that_scipy_finds(x64):
     z, changes, *_ = sample_of_a_gp(80)
     model = GaussianProcess(prior_std=0.1)
     params = start_of(model)
-    for episode in range(4):
-        params = fit(model, params, data_of(z, changes), jax.random.key(episode))
+    for round_number in range(4):
+        params = fit(model, params, data_of(z, changes), jax.random.key(round_number))
     worth = lambda values, j: worth_of(model, values, z, changes[:, j])
     for j in range(DX):
         found = one_output(params, j)
@@ -102,8 +102,8 @@ def test_a_limit_keeps_a_break_with_all_before_from_stopping_the_fit(x64):
     for limit in (0.0, 10.0):
         model = GaussianProcess(gradient_limit=limit)
         params = start_of(model)
-        for episode, known in enumerate(data):
-            params = fit(model, params, known, jax.random.key(episode))
+        for round_number, known in enumerate(data):
+            params = fit(model, params, known, jax.random.key(round_number))
         reached[limit] = log_posterior(model, params, z, broken)
     worth = lambda values, j: worth_of(model, values, z, broken[:, j])
     for j in range(DX):
@@ -118,8 +118,8 @@ def test_fit_respects_the_noise_floor(x64):
     changes = np.stack([np.sin(2 * z[:, 0]) + z[:, 2], z[:, 0] * z[:, 1]], axis=1)
     data, model = data_of(z, changes), GaussianProcess()
     params = start_of(model)
-    for episode in range(3):
-        params = fit(model, params, data, jax.random.key(episode))
+    for round_number in range(3):
+        params = fit(model, params, data, jax.random.key(round_number))
     _, _, noise = ours(model, params, data, z)
     assert np.all(params.log_noise >= np.log(0.1 * model.noise_floor) - 1e-9), "the way back must stay short"
     floor = model.noise_floor * changes.std(axis=0)
@@ -133,8 +133,8 @@ def test_noise_comes_back_from_the_floor(x64):
     params = start_of(model)
     params = GPParams(params.log_lengthscales, params.log_signal, jnp.full(DX, np.log(0.1 * model.noise_floor)))
     data = data_of(z, changes)
-    for episode in range(3):
-        params = fit(model, params, data, jax.random.key(episode))
+    for round_number in range(3):
+        params = fit(model, params, data, jax.random.key(round_number))
     found = np.sqrt(model.noise_floor**2 + np.exp(2 * params.log_noise)) * changes.std(axis=0)
     np.testing.assert_allclose(found, noise, rtol=0.2)
 
@@ -164,8 +164,8 @@ def test_fit_of_more_points_than_it_looks_at(x64):
     fits = []
     for seed in range(2):
         params = start_of(model)
-        for episode in range(2):
-            params = fit(model, params, data, jax.random.key(10 * seed + episode))
+        for round_number in range(2):
+            params = fit(model, params, data, jax.random.key(10 * seed + round_number))
         found = np.sqrt(model.noise_floor**2 + np.exp(2 * params.log_noise)) * changes.std(axis=0)
         np.testing.assert_allclose(found, noise, rtol=0.4)
         fits.append(params)

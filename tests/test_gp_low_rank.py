@@ -9,7 +9,7 @@ import pytest
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 
-from gp_reference import believe, condition, data_of, fit, ours, parameters, problem, reference_posterior, start_of
+from gp_reference import predict, condition, data_of, fit, ours, parameters, problem, reference_posterior, start_of
 from sonde import GaussianProcess, Pendulum
 from sonde._internal.precision import double_precision
 from sonde.models._gaussian_process import GPParams
@@ -49,7 +49,7 @@ def test_a_product_in_parts_is_the_whole_product(x64):
         assert cut.sizes == tuple(64 if number <= 64 else 128 if number <= 128 else 140 for number in used)
         assert cut.centres.points.shape[1] == max(cut.sizes)
     assert cut.sizes == (140, 64)  # the last: each output has as many as it needs
-    assert posterior.settled() is posterior  # a CPU takes it in parts
+    assert posterior.specialise() is posterior  # a CPU takes it in parts
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "matern52", "linear"])
@@ -57,15 +57,20 @@ def test_slopes_are_those_of_the_mean(x64, kernel):
     """Forwards through one step and backwards through two, against differences of scikit-learn's means."""
     z, changes, queries = problem(np.random.default_rng(8), 80)
     exact = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=0)
-    posterior = condition(exact, parameters(), data_of(z, changes)).with_slopes()
-    step = lambda at: jnp.concatenate([posterior.believe(at[:2], at[2:]).mean, at[2:]])
+    posterior = condition(exact, parameters(), data_of(z, changes)).differentiable()
+    step = lambda at: jnp.concatenate([posterior.predict(at[:2], at[2:]).mean, at[2:]])
 
     def wanted_step(at):
         return np.concatenate([at[:, :2] + reference_posterior(kernel, z, changes, at)[0], at[:, 2:]], axis=1)
 
     def differences(function):
-        pushes = 1e-5 * np.eye(3)
-        return np.stack([function(queries + push) - function(queries - push) for push in pushes], axis=-1) / 2e-5
+        perturbations = 1e-5 * np.eye(3)
+        return (
+            np.stack(
+                [function(queries + perturbation) - function(queries - perturbation) for perturbation in perturbations], axis=-1
+            )
+            / 2e-5
+        )
 
     np.testing.assert_allclose(jax.vmap(jax.jacfwd(step))(queries), differences(wanted_step), rtol=1e-5, atol=1e-5)
     found = jax.vmap(jax.jacrev(lambda at: step(step(at))))(queries)
@@ -81,16 +86,16 @@ def pendulum():
 
 def measured(world: Pendulum) -> np.ndarray:
     """1,000 transitions (x, u, x' - x): half of the episodes have random torques, half swing up or whirl."""
-    rng, episodes = np.random.default_rng(0), 10
+    rng, rounds = np.random.default_rng(0), 10
     dynamics = jax.jit(jax.vmap(world.dynamics))
-    x, torque = np.tile([-1.0, 0.0, 0.0], (episodes, 1)), np.zeros(episodes)
-    level, hold = rng.uniform(-1, 2, episodes), rng.integers(1, 20, episodes)
+    x, torque = np.tile([-1.0, 0.0, 0.0], (rounds, 1)), np.zeros(rounds)
+    level, hold = rng.uniform(-1, 2, rounds), rng.integers(1, 20, rounds)
     rows = []
     for step in range(100):
-        torque = np.where(step % hold == 0, rng.uniform(-1, 1, episodes), torque)
+        torque = np.where(step % hold == 0, rng.uniform(-1, 1, rounds), torque)
         energy = x[:, 2] ** 2 / 60 + (x[:, 0] - 1) / 2
         pump = np.sign(level - energy) * np.where(x[:, 2] >= 0, 1, -1)
-        u = np.where(np.arange(episodes) % 2 == 0, np.clip(pump + 0.5 * torque, -1, 1), torque)[:, None]
+        u = np.where(np.arange(rounds) % 2 == 0, np.clip(pump + 0.5 * torque, -1, 1), torque)[:, None]
         x_next = np.asarray(dynamics(jnp.asarray(x), jnp.asarray(u)))
         rows.append(np.concatenate([x, u, x_next - x], axis=1))
         x = x_next
@@ -127,8 +132,8 @@ def _pendulum():
     data = data_of(rows[:, :4], rows[:, 4:])
     little_noise = GaussianProcess(noise_floor=0.002, fit_points=200)
     params = start_of(little_noise, 3, 1)
-    for episode in range(2):
-        params = fit(little_noise, params, data, jax.random.key(episode))
+    for round_number in range(2):
+        params = fit(little_noise, params, data, jax.random.key(round_number))
     fitted = [(little_noise, params), (GaussianProcess(), GPParams(*(jnp.asarray(a) for a in THOROUGH)))]
     theta, speed, u = rng.uniform(-1, 1, (3, 1000)) * np.array([[np.pi], [8.0], [1.0]])
     points = {"visited": rows[:, :4], "elsewhere": np.stack([np.cos(theta), np.sin(theta), speed, u], axis=1)}
@@ -138,9 +143,11 @@ def _pendulum():
             posterior = condition(replace(model, tolerance=tolerance), hyper, data)
             signal = np.asarray(posterior.targets.scale * posterior.signal_std)
             for where, z in points.items():
-                belief = believe(posterior, jnp.asarray(z[:, :3]), jnp.asarray(z[:, 3:]))
-                found[how, where, tolerance] = np.asarray(belief.epistemic_std) / signal
-                found[how, where, "mean", tolerance] = (np.asarray(belief.mean) - z[:, :3] - rows[:, 4:].mean(axis=0)) / signal
+                prediction = predict(posterior, jnp.asarray(z[:, :3]), jnp.asarray(z[:, 3:]))
+                found[how, where, tolerance] = np.asarray(prediction.epistemic_std) / signal
+                found[how, where, "mean", tolerance] = (
+                    np.asarray(prediction.mean) - z[:, :3] - rows[:, 4:].mean(axis=0)
+                ) / signal
             found[how, "centres", tolerance] = np.asarray(posterior.centres.used)
         ratio = np.asarray(posterior.noise_std / posterior.signal_std) ** 2
         for where, z in points.items():

@@ -131,7 +131,7 @@ def test_copies_equal_the_plain_environment(env, to_own, steps, processes, folde
             after = copies.step(actions[:, t])
             rows.append((x, after.next_states, after.terminated, after.over))
             x = copies.restart(after.over) if after.over.any() else after.next_states
-        assert np.array_equal(copies.reset(seeds), rows[0][0])  # all chance comes from the seeds
+        assert np.array_equal(copies.reset(seeds), rows[0][0])  # all draws comes from the seeds
     finally:
         copies.close()
     ours = [np.stack(column, axis=1) for column in zip(*rows, strict=True)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sonde import Explorer, SondeError, evaluate, rollout
-from sonde._internal.randomness import episode_keys
+from sonde._internal.randomness import round_keys
 from sonde.data import Data, Trajectory
 from sonde.evaluation._tasks import reward_named
 from sonde.models._normaliser import Normaliser
@@ -26,23 +26,23 @@ def reached(x, u, x_next):
 class Counters(Simulators):
     """Each copy counts its steps, from 10 times its seed's last digit on, and ends after its own number of steps."""
 
-    def __init__(self, runs):
-        self.limits = np.arange(runs) + 3
+    def __init__(self, num_seeds):
+        self.limits = np.arange(num_seeds) + 3
 
     def reset(self, seeds):
-        self.steps, self.episodes = np.zeros(len(seeds)), np.zeros(len(seeds))
+        self.steps, self.rounds = np.zeros(len(seeds)), np.zeros(len(seeds))
         return self._states()
 
     def _states(self):
-        return np.stack([self.steps, self.episodes], axis=1)
+        return np.stack([self.steps, self.rounds], axis=1)
 
     def step(self, actions):
         self.steps = self.steps + 1
         over = self.steps >= self.limits
-        return Stepped(self._states(), over & (self.episodes % 2 == 0), over)
+        return Stepped(self._states(), over & (self.rounds % 2 == 0), over)
 
     def restart(self, which):
-        self.steps, self.episodes = np.where(which, 0, self.steps), self.episodes + which
+        self.steps, self.rounds = np.where(which, 0, self.steps), self.rounds + which
         return self._states()
 
 
@@ -63,8 +63,8 @@ class Counting(HostWorld):
     def reachable(self):
         return None
 
-    def open(self, runs):
-        return Counters(runs)
+    def open(self, num_seeds):
+        return Counters(num_seeds)
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Remembering(Planner):
         return jnp.full((1, problem.control_dim), state / 100), state + 1
 
 
-def explorer(runs):
-    seeds = tuple(range(runs))
+def explorer(num_seeds):
+    seeds = tuple(range(num_seeds))
     return Explorer("mean-ae", TINY.model, Remembering(), state_dim=2, action_dim=1, capacity=50, seeds=seeds)
 
 
@@ -99,7 +99,7 @@ def test_the_planner_begins_anew_where_an_episode_does():
 
 def test_the_return_of_a_task_ends_with_the_episode():
     with jax.enable_x64(True):
-        played = evaluate(Counting(), None, "count", Remembering(), 8, episode_keys([0, 1], 0))
+        played = evaluate(Counting(), None, "count", Remembering(), 8, round_keys([0, 1], 0))
     np.testing.assert_array_equal(played.returns, [1 + 2 + 3, 1 + 2 + 3 + 4])
 
 
@@ -112,11 +112,11 @@ def test_several_rollouts_are_one_experiment():
     np.testing.assert_array_equal(trajectory.states[:, ::5], np.broadcast_to([-1.0, 0.0, 0.0], (2, 3, 3)))
     it.tell(trajectory)
     assert it.transitions == 15
-    assert not np.array_equal(trajectory.actions[:, :5], trajectory.actions[:, 5:10]), "each has chance of its own"
+    assert not np.array_equal(trajectory.actions[:, :5], trajectory.actions[:, 5:10]), "each has draws of its own"
 
 
 def test_several_rollouts_of_an_evaluation_are_averaged():
-    world, keys = TINY.world, episode_keys([0], 0)
+    world, keys = TINY.world, round_keys([0], 0)
     with jax.enable_x64(True):
         one = evaluate(world, None, "keep-down", TINY.solver, 10, keys)
         three = evaluate(world, None, "keep-down", TINY.solver, 10, keys, rollouts=3)
@@ -131,8 +131,8 @@ def test_a_system_that_delivers_nonsense_is_refused():
 
     @dataclass(frozen=True)
     class BrokenWorld(Counting):
-        def open(self, runs):
-            return Broken(runs)
+        def open(self, num_seeds):
+            return Broken(num_seeds)
 
     with pytest.raises(SondeError, match="NaN or infinity at step 1"):
         rollout(BrokenWorld(), explorer(1).ask(), 4)

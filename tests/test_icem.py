@@ -8,7 +8,7 @@ import pytest
 from jaxtyping import Array
 
 from control_problems import Linear, clock, midnight, of_action, problem_of
-from sonde import ICEM, Belief, Posterior, SondeError
+from sonde import ICEM, Prediction, Posterior, SondeError
 from sonde.imagination import MemberTrajectories, Optimistic
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem
@@ -166,11 +166,11 @@ class TwoClocks(Posterior):
     def member(self, index):
         return TwoClocks(index % 2)
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         alarm = jnp.where(self.member_index == 0, 1.0, 3.0)
         value = jnp.where((x[1] == alarm) & (u[0] > 0.5), 10 * u[0], jnp.where(u[0] > 0.5, -10.0, 6 * u[0]))
         mean = jnp.stack([value, x[1] + 1])
-        return Belief(mean, jnp.zeros(2), jnp.zeros(2))
+        return Prediction(mean, jnp.zeros(2), jnp.zeros(2))
 
 
 @pytest.mark.parametrize("aggregate, winner", [("sum", 0), ("best", 1)])

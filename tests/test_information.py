@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from sonde import Belief, GaussianProcess, Posterior
+from sonde import Prediction, GaussianProcess, Posterior
 from sonde.data import Data
 from sonde.evaluation._metrics import realised_information_gain
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
@@ -87,15 +87,15 @@ def test_information_adds_up_when_the_posterior_follows(x64):
     @jax.jit
     def gain(count):
         posterior = MODEL.condition(parameters(), Data(data.states, data.actions, data.next_states, count))
-        return information_gain(posterior.believe(data.states[count], data.actions[count]))
+        return information_gain(posterior.predict(data.states[count], data.actions[count]))
 
     gains = sum(float(gain(jnp.asarray(count))) for count in range(5, 12))
     np.testing.assert_allclose(gains, mutual_information(points[:5], points[5:12]), rtol=1e-9)
 
 
-def belief_of(epistemic, aleatoric, mean=None) -> Belief:
+def prediction_of(epistemic, aleatoric, mean=None) -> Prediction:
     epistemic = jnp.asarray(epistemic)
-    return Belief(
+    return Prediction(
         jnp.zeros_like(epistemic) if mean is None else jnp.asarray(mean),
         epistemic,
         jnp.broadcast_to(jnp.asarray(aleatoric), epistemic.shape),
@@ -103,11 +103,11 @@ def belief_of(epistemic, aleatoric, mean=None) -> Belief:
 
 
 def test_information_gain_closed_form(x64):
-    gain = information_gain(belief_of([0.3, 1.2], [0.1, 0.4]))
+    gain = information_gain(prediction_of([0.3, 1.2], [0.1, 0.4]))
     np.testing.assert_allclose(gain, 0.5 * (np.log(1 + 9) + np.log(1 + 9)), rtol=1e-12)
-    assert information_gain(belief_of([0.0, 0.0], [0.1, 0.4])) == 0
+    assert information_gain(prediction_of([0.0, 0.0], [0.1, 0.4])) == 0
     # tiny ratios keep their digits: log(1 + r) ~ r
-    np.testing.assert_allclose(information_gain(belief_of([1e-9], [1.0])), 0.5e-18, rtol=1e-9)
+    np.testing.assert_allclose(information_gain(prediction_of([1e-9], [1.0])), 0.5e-18, rtol=1e-9)
 
 
 def test_objectives_by_hand(x64):
@@ -116,8 +116,8 @@ def test_objectives_by_hand(x64):
     epistemic, aleatoric = rng.uniform(0.1, 2, (2, 2, 3, 2))
     states, next_states = rng.normal(size=(2, 2, 3, 2))
     actions = rng.uniform(-1, 1, (3, 1))
-    beliefs = belief_of(epistemic, aleatoric)
-    imagined = Imagined(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(next_states), beliefs)
+    predictions = prediction_of(epistemic, aleatoric)
+    imagined = Imagined(jnp.asarray(states), jnp.asarray(actions), jnp.asarray(next_states), predictions)
     gain, variance, task = np.zeros((3, 2, 3))
     for at in np.ndindex(2, 3):
         e, a, x, x_next = epistemic[at], aleatoric[at], states[at], next_states[at]
@@ -149,10 +149,10 @@ MEAN, EPISTEMIC, ALEATORIC = np.array([1.0, -2.0]), np.array([0.3, 0.05]), np.ar
 
 
 class Anywhere(Posterior):
-    """Believes the same of every state."""
+    """Predicts the same of every state."""
 
-    def believe(self, x, u):
-        return belief_of(EPISTEMIC, ALEATORIC, MEAN)
+    def predict(self, x, u):
+        return prediction_of(EPISTEMIC, ALEATORIC, MEAN)
 
 
 def next_states(imagination, controls=(0.0,), draws=1):
@@ -204,12 +204,12 @@ def test_every_step_draws_afresh(x64, imagination):
 
 
 def calibration_when(claimed: float) -> float:
-    """The error of beliefs that claim `claimed` times the true std, half of the variance epistemic, half aleatoric."""
+    """The error of predictions that claim `claimed` times the true std, half of the variance epistemic, half aleatoric."""
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=(20_000, 2)), rng.uniform(0.1, 3, (20_000, 2))
     truth = mean + std * rng.normal(size=mean.shape)
-    belief = belief_of(claimed * std / np.sqrt(2), claimed * std / np.sqrt(2), mean)
-    return float(calibration_error(coverage(belief, jnp.asarray(truth), jnp.ones(len(truth), bool))))
+    prediction = prediction_of(claimed * std / np.sqrt(2), claimed * std / np.sqrt(2), mean)
+    return float(calibration_error(coverage(prediction, jnp.asarray(truth), jnp.ones(len(truth), bool))))
 
 
 def test_calibrated_beliefs_have_no_calibration_error(x64):

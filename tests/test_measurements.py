@@ -234,14 +234,14 @@ def test_a_run_learns_from_them_before_its_first_episode(finished, log):
     assert json.loads((finished.folder / "config.json").read_text())["data"] == str(finished.folder.parent / "log.csv")
     assert [row["transitions"] for row in finished.load_metrics()] == [42, 42, 54, 54, 66, 66]
     started = restore_explorer(finished, 0)
-    assert (started.transitions, started.episode) == (30, 0)
+    assert (started.transitions, started.round) == (30, 0)
     np.testing.assert_array_equal(started.data.states[:, :30], np.stack([log["states"]] * 2))
-    mean = started.believe(np.stack([log["states"][7]] * 2), np.stack([log["actions"][7]] * 2)).mean
+    mean = started.predict(np.stack([log["states"][7]] * 2), np.stack([log["actions"][7]] * 2)).mean
     largest_step = np.abs(log["next_states"] - log["states"]).max()
     assert np.abs(mean - log["next_states"][7]).max() < 0.1 * largest_step
     # the first plan was made with that model: an explorer that knows nothing plans something else
     first = finished.load_data(1)[0].actions
-    ignorant = build_explorer(finished.config, finished.load_existing())
+    ignorant = build_explorer(finished.config, finished.load_initial_data())
     assert np.array_equal(rollout(Pendulum(), started.ask(), 12).actions, first)
     assert not np.array_equal(rollout(Pendulum(), ignorant.ask(), 12).actions, first)
 
@@ -387,7 +387,7 @@ def test_minari_finds_episodes_where_time_is_broken(datasets, tmp_path):
     trajectory = Trajectory(states[None], actions[None], next_states[None], terminated=terminated, over=over)
     store.save_data(1, trajectory)
     store.save_checkpoint(1, {"none": np.zeros(1)})
-    assert export_run(store, "minari:group/walk-v1").episodes == 5
+    assert export_run(store, "minari:group/walk-v1").rounds == 5
     dataset = minari.load_dataset("group/walk-v1")
     assert (dataset.total_episodes, dataset.total_steps) == (5, 8)
     assert list(minari.list_local_datasets()) == ["group/walk-v1"]

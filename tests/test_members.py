@@ -9,8 +9,8 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from sonde import METHODS, Belief, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
-from sonde.imagination import Chance, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
+from sonde import METHODS, Prediction, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
+from sonde.imagination import NoiseDraws, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
 from sonde.models._base import Members
 from sonde.objectives import (
     Imagined,
@@ -36,11 +36,11 @@ def predictions(x, u) -> Members:
 class Two(Posterior):
     """Mean and std of the two means are (x0 + 2u, 3 x1) and (|u|, |x1|); sqrt((1 + 49) / 2) = 5, sqrt((196 + 4) / 2) = 10."""
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         height = jnp.abs(x[1])
         mean = jnp.stack([x[0] + 2 * u[0], 3 * x[1]])
         aleatoric = jnp.stack([5 + 0 * height, 10 * height])
-        return Belief(mean, jnp.stack([jnp.abs(u[0]), height]), aleatoric, predictions(x, u))
+        return Prediction(mean, jnp.stack([jnp.abs(u[0]), height]), aleatoric, predictions(x, u))
 
     def member(self, index):
         return Alone(index % 2)
@@ -51,23 +51,23 @@ class Alone(Posterior):
 
     index: jax.Array
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         members = predictions(x, u)
-        return Belief(members.means[self.index], jnp.zeros(2), members.stds[self.index])
+        return Prediction(members.means[self.index], jnp.zeros(2), members.stds[self.index])
 
 
 # at x = (10, -2), u = 0.5: means (10.5, -4) and (11.5, -8), stds (1, 28) and (7, 4), together (11, -6), (0.5, 2), (5, 20)
 X, U = np.array([10.0, -2.0]), np.array([0.5])
 MEANS, STDS = np.array([[10.5, -4.0], [11.5, -8.0]]), np.array([[1.0, 28.0], [7.0, 4.0]])
-# noise, belief and member: what chance may say, as numbers that are exact in binary
+# noise, prediction and member: what draws may say, as numbers that are exact in binary
 NOISE, LUCK = np.array([2.0, -0.5]), np.array([-1.0, 3.0])
 
 
 def next_state(imagination, extra=(), member=0.0, particle=0, posterior=None) -> np.ndarray:
-    """One step of one particle, with chance as above."""
+    """One step of one particle, with draws as above."""
     adopted = imagination.adopt(posterior or Two(), jnp.asarray(particle))
-    chance = Chance(jnp.asarray(NOISE), jnp.asarray(LUCK), jnp.asarray(member))
-    return np.asarray(imagination.next_state(adopted.believe(jnp.asarray(X), jnp.asarray(U)), jnp.array(extra, float), chance))
+    draws = NoiseDraws(jnp.asarray(NOISE), jnp.asarray(LUCK), jnp.asarray(member))
+    return np.asarray(imagination.next_state(adopted.predict(jnp.asarray(X), jnp.asarray(U)), jnp.array(extra, float), draws))
 
 
 def plan(imagination, actions, *, extras=None, particles=3, ensemble_size=2, seed=0, x=(0.0, 1.0)) -> Imagined:
@@ -81,12 +81,12 @@ def plan(imagination, actions, *, extras=None, particles=3, ensemble_size=2, see
 
 def test_the_toy_is_what_it_says(x64):
     """Everything below rests on it."""
-    belief = Two().believe(jnp.asarray(X), jnp.asarray(U))
-    np.testing.assert_array_equal(belief.members.means, MEANS)
-    np.testing.assert_array_equal(belief.members.stds, STDS)
-    np.testing.assert_array_equal(belief.mean, MEANS.mean(axis=0))
-    np.testing.assert_array_equal(belief.epistemic_std, MEANS.std(axis=0))
-    np.testing.assert_array_equal(belief.aleatoric_std, np.sqrt((STDS**2).mean(axis=0)))
+    prediction = Two().predict(jnp.asarray(X), jnp.asarray(U))
+    np.testing.assert_array_equal(prediction.members.means, MEANS)
+    np.testing.assert_array_equal(prediction.members.stds, STDS)
+    np.testing.assert_array_equal(prediction.mean, MEANS.mean(axis=0))
+    np.testing.assert_array_equal(prediction.epistemic_std, MEANS.std(axis=0))
+    np.testing.assert_array_equal(prediction.aleatoric_std, np.sqrt((STDS**2).mean(axis=0)))
 
 
 # ---- one step ----------------------------------------------------------------------------------------------------------------
@@ -117,9 +117,9 @@ def test_trajectory_sampling_without_members_draws_from_the_gaussian(x64):
     """(11, -6) + (0.5, 2) (-1, 3) = (10.5, 0); noise as for the whole ensemble."""
 
     class Nameless(Posterior):
-        def believe(self, x, u):
-            belief = Two().believe(x, u)
-            return Belief(belief.mean, belief.epistemic_std, belief.aleatoric_std)
+        def predict(self, x, u):
+            prediction = Two().predict(x, u)
+            return Prediction(prediction.mean, prediction.epistemic_std, prediction.aleatoric_std)
 
     np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0), posterior=Nameless()), [10.5, 0])
     np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0, noise=True), posterior=Nameless()), [20.5, -10])
@@ -127,7 +127,7 @@ def test_trajectory_sampling_without_members_draws_from_the_gaussian(x64):
 
 @pytest.mark.parametrize("particle", range(4))
 def test_member_trajectories_follow_members_in_turn(x64, particle):
-    """Whatever chance says of members; with the noise of that member."""
+    """Whatever draws says of members; with the noise of that member."""
     for member in (0.0, 0.9):
         np.testing.assert_array_equal(next_state(MemberTrajectories(), member=member, particle=particle), MEANS[particle % 2])
         noisy = next_state(MemberTrajectories(noise=True), member=member, particle=particle)
@@ -144,10 +144,10 @@ def test_the_planner_chooses_the_member(x64, choice, chosen):
 def test_the_choice_is_shared_evenly_among_many_members(x64):
     """Five members predict 0 ... 4: fifths of [-1, 1]."""
     means = jnp.arange(5.0)[:, None]
-    belief = Belief(jnp.zeros(1), jnp.ones(1), jnp.ones(1), Members(means, jnp.ones((5, 1))))
-    chance = Chance(jnp.zeros(1), jnp.zeros(1), jnp.asarray(0.0))
+    prediction = Prediction(jnp.zeros(1), jnp.ones(1), jnp.ones(1), Members(means, jnp.ones((5, 1))))
+    draws = NoiseDraws(jnp.zeros(1), jnp.zeros(1), jnp.asarray(0.0))
     choices = [-1.0, -0.61, -0.59, -0.21, -0.19, 0.0, 0.19, 0.21, 0.59, 0.61, 1.0]
-    chosen = [float(MemberChoice().next_state(belief, jnp.array([choice]), chance)[0]) for choice in choices]
+    chosen = [float(MemberChoice().next_state(prediction, jnp.array([choice]), draws)[0]) for choice in choices]
     assert chosen == [0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4]
 
 
@@ -202,9 +202,9 @@ def test_a_particle_follows_its_member_through_the_whole_plan(x64):
     np.testing.assert_array_equal(
         imagined.next_states, [[[1, 2], [0.5, 4], [0.75, 8]], [[3, 4], [1.5, 16], [2.25, 64]]], err_msg="0, 0, 0 and 1, 1, 1"
     )
-    # the objective is told what the whole ensemble believes in the states of each
-    np.testing.assert_array_equal(imagined.beliefs.epistemic_std[:, 1], [[0.5, 2], [0.5, 4]])
-    np.testing.assert_array_equal(imagined.beliefs.mean[:, 1], [[0, 6], [2, 12]])
+    # the objective is told what the whole ensemble predicts in the states of each
+    np.testing.assert_array_equal(imagined.predictions.epistemic_std[:, 1], [[0.5, 2], [0.5, 4]])
+    np.testing.assert_array_equal(imagined.predictions.mean[:, 1], [[0, 6], [2, 12]])
 
 
 def test_particles_meet_the_noise_of_their_members(x64):
@@ -249,16 +249,16 @@ def test_disagreement_is_between_members_and_not_between_particles(x64):
     """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have an unbiased std of 5 / sqrt(2)."""
     next_states = jnp.asarray([[[1.0]], [[5.0]], [[5.0]], [[11.0]]])  # members 0, 1, 0, 1
     nothing = jnp.zeros((4, 1, 1))
-    beliefs = Belief(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
-    imagined = Imagined(nothing, jnp.zeros((1, 1)), next_states, beliefs)
+    predictions = Prediction(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
+    imagined = Imagined(nothing, jnp.zeros((1, 1)), next_states, predictions)
     np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [[5 / np.sqrt(2)]], rtol=1e-12)
 
 
 def test_information_counts_each_states_own_noise(x64):
     """Two states with the same epistemic std: the noisier one has less to tell."""
     shape = lambda *rows: jnp.array(rows)[None]
-    belief = Belief(jnp.zeros((1, 2, 2)), shape([3.0, 1.0], [3.0, 1.0]), shape([1.0, 1.0], [3.0, 0.5]))
-    imagined = Imagined(jnp.zeros((1, 2, 2)), jnp.zeros((2, 1)), jnp.zeros((1, 2, 2)), belief)
+    prediction = Prediction(jnp.zeros((1, 2, 2)), shape([3.0, 1.0], [3.0, 1.0]), shape([1.0, 1.0], [3.0, 0.5]))
+    imagined = Imagined(jnp.zeros((1, 2, 2)), jnp.zeros((2, 1)), jnp.zeros((1, 2, 2)), prediction)
     np.testing.assert_allclose(
         InformationGain().rewards(imagined), [[0.5 * (np.log(10) + np.log(2)), 0.5 * (np.log(2) + np.log(5))]], rtol=1e-12
     )
@@ -270,7 +270,7 @@ def test_jensen_renyi_objective_by_hand(x64):
     stds = np.broadcast_to([0.5, 2.0], means.shape)
     members = Members(jnp.asarray(means), jnp.asarray(stds))
     zeros = jnp.zeros((2, 1, 2))
-    imagined = Imagined(zeros, jnp.zeros((1, 1)), zeros, Belief(zeros, zeros, zeros, members))
+    imagined = Imagined(zeros, jnp.zeros((1, 1)), zeros, Prediction(zeros, zeros, zeros, members))
     # particle 0: 4 / (4 * 0.25) = 4; particle 1: 1 / (4 * 0.25) + 16 / (4 * 4) = 2
     expected = [[np.log(2) - np.log(1 + np.exp(-4))], [np.log(2) - np.log(1 + np.exp(-2))]]
     np.testing.assert_allclose(jax.jit(JensenRenyi().rewards)(imagined), expected, rtol=1e-12)
@@ -318,13 +318,13 @@ def test_divergence_has_a_ceiling(x64):
 
 
 def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
-    """Members move so that their mean and std stay the belief's; each keeps its place among the others."""
+    """Members move so that their mean and std stay the prediction's; each keeps its place among the others."""
     rng = np.random.default_rng(0)
     means, stds = rng.normal(size=(6, 4, 3)), rng.uniform(0.1, 1, (6, 4, 3))
     whole = (means.mean(axis=1), means.std(axis=1), np.sqrt((stds**2).mean(axis=1)))
-    belief = Belief(*map(jnp.asarray, whole), Members(jnp.asarray(means), jnp.asarray(stds)))
+    prediction = Prediction(*map(jnp.asarray, whole), Members(jnp.asarray(means), jnp.asarray(stds)))
     epistemic, aleatoric = np.array([0.5, 1.0, 3.0]), np.array([2.0, 0.1, 1.0])
-    rescaled = belief.rescaled(jnp.asarray(epistemic), jnp.asarray(aleatoric))
+    rescaled = prediction.rescaled(jnp.asarray(epistemic), jnp.asarray(aleatoric))
     assert rescaled.members is not None
     np.testing.assert_array_equal(rescaled.mean, whole[0])
     np.testing.assert_allclose(rescaled.epistemic_std, epistemic * whole[1], rtol=1e-12)
@@ -336,8 +336,8 @@ def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
 
 
 def test_a_belief_without_members_is_rescaled_too(x64):
-    belief = Belief(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0]), jnp.array([4.0, 8.0]))
-    rescaled = belief.rescaled(jnp.array([2.0, 3.0]), jnp.array([0.5, 0.25]))
+    prediction = Prediction(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0]), jnp.array([4.0, 8.0]))
+    rescaled = prediction.rescaled(jnp.array([2.0, 3.0]), jnp.array([0.5, 0.25]))
     assert rescaled.members is None
     np.testing.assert_array_equal(rescaled.mean, [1, 2])
     np.testing.assert_array_equal(rescaled.epistemic_std, [1, 3])
@@ -377,7 +377,7 @@ def test_methods_are_the_papers(name):
 
 @pytest.mark.parametrize("name", ["opax-heuristic", "cee-us", "max"])
 def test_methods_that_ask_members_refuse_a_model_without(name):
-    message = f"method '{name}' asks what the members of an ensemble believe, and GaussianProcess has none"
+    message = f"method '{name}' asks what the members of an ensemble predict, and GaussianProcess has none"
     with pytest.raises(SondeError, match=message):
         Explorer(name, GaussianProcess(), TINY.solver, state_dim=3, action_dim=1, capacity=10)
     with pytest.raises(SondeError, match=message):

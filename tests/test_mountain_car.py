@@ -82,12 +82,12 @@ def test_starts_in_the_valley_at_rest():
 
 
 def test_force_alone_does_not_reach_the_goal_but_rocking_does():
-    def episode(rule):
+    def round_number(rule):
         step = lambda x, _: (WORLD.dynamics(x, rule(x)),) * 2
         return np.asarray(jax.lax.scan(step, jnp.array([-0.5, 0.0]), None, 200)[1])
 
-    assert episode(lambda x: jnp.ones(1))[:, 0].max() < 0.2
-    rocking = episode(lambda x: jnp.where(x[1] >= 0, 1.0, -1.0)[None])
+    assert round_number(lambda x: jnp.ones(1))[:, 0].max() < 0.2
+    rocking = round_number(lambda x: jnp.where(x[1] >= 0, 1.0, -1.0)[None])
     assert rocking[:, 0].max() >= 0.45
     assert len(rocking) == 200, "nothing ends at the goal"
 

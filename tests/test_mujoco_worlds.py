@@ -18,9 +18,9 @@ with warnings.catch_warnings():
 from dm_control.rl import control
 
 from sonde import ICEM, WORLDS, Cheetah, Explorer, ProbabilisticEnsemble, Reacher, SondeError, Swimmer, evaluate, rollout
-from sonde._internal.randomness import episode_keys, for_purpose, rollout_keys
+from sonde._internal.randomness import round_keys, for_purpose, rollout_keys
 from sonde.evaluation._tasks import goals_for, task_named
-from sonde.models._base import Belief
+from sonde.models._base import Prediction
 from sonde.objectives import Imagined, TaskReward
 from sonde.worlds import mujoco_simulators, sampling
 from sonde.worlds._base import HostWorld, Simulators, Stepped
@@ -67,9 +67,9 @@ def test_transitions_are_the_suites_to_the_last_bit(world):
     """All of the physics, over several episodes, with actions of which some lie beyond the limits."""
     env, ours, rng = suites_own(world), world.open(1), np.random.default_rng(1)
     moved = 0.0
-    for episode in range(4):
+    for round_number in range(4):
         observation = env.reset().observation
-        ours.reset([episode])
+        ours.reset([round_number])
         data, theirs = ours.data[0], env.physics
         for name in ("qpos", "qvel", "qacc_warmstart"):
             getattr(data, name)[:] = getattr(theirs.data, name)
@@ -153,7 +153,7 @@ def test_range_of_the_reachers_and_swimmers_starts():
     states = swimmer.reset(range(400))
     targets = np.abs(np.array(swimmer.targets)[:, :2]).max(axis=1)
     assert 0.95 < targets.max() <= 1.0
-    assert 0.2 < np.mean(targets <= 0.3) < 0.4, "a fifth of them is near on purpose, and 9 % of the others by chance"
+    assert 0.2 < np.mean(targets <= 0.3) < 0.4, "a fifth of them is near on purpose, and 9 % of the others by draws"
     assert np.pi / 3 - 0.02 < np.abs(states[:, :5]).max() <= np.pi / 3, "sixty degrees"
     # the distance does not depend on the frame
     noses = np.array([data.geom("nose").xpos for data in swimmer.data])
@@ -258,11 +258,11 @@ def by_the_suite(world, task, action, env):
 @pytest.mark.parametrize("world", [*WORLDS_HERE, Cheetah(control_cost=0.1, fall_penalty=10.0)], ids=str)
 def test_rewards_are_those_of_the_suites_quantities(world, x64):
     env, rng, rewards = suites_own(world), np.random.default_rng(0), {task: [] for task in world.tasks}
-    for episode in range(2):
+    for round_number in range(2):
         x = suites_state(world, env, env.reset().observation)
-        if episode and world.domain == "reacher":  # bring the target to the finger: else it is hardly ever reached
+        if round_number and world.domain == "reacher":  # bring the target to the finger: else it is hardly ever reached
             env.physics.named.model.geom_pos["target", :2] = env.physics.named.data.geom_xpos["finger", :2] + 0.02
-        if episode and world.domain == "cheetah":  # throw it on its back
+        if round_number and world.domain == "cheetah":  # throw it on its back
             with env.physics.reset_context():
                 env.physics.named.data.qpos["rooty"], env.physics.named.data.qpos["rootz"] = 3.0, 0.5
         for _ in range(20):
@@ -290,7 +290,7 @@ WITH_TASKS = [(name, task) for name, kind in WORLDS.items() if name not in ("gym
 @pytest.mark.parametrize(("name", "task"), WITH_TASKS)
 def test_imagined_reward_is_the_real_one(name, task, x64):
     """A planner that imagines exactly what happened expects exactly the return that was counted."""
-    world, keys = WORLDS[name](), episode_keys((0, 1), 1)
+    world, keys = WORLDS[name](), round_keys((0, 1), 1)
     played, asked = evaluate(world, None, task, ICEM(), 6, keys), task_named(world, task)
     goals = goals_for(asked, rollout_keys(for_purpose(keys, f"evaluate/{task}"), range(1)))
     states, actions, next_states = (
@@ -299,7 +299,7 @@ def test_imagined_reward_is_the_real_one(name, task, x64):
     for s in range(2):
         nothing = jnp.zeros_like(next_states[s])[None]
         goal = None if goals is None else jnp.asarray(goals[s, 0])
-        imagined = Imagined(states[s][None], actions[s], next_states[s][None], Belief(nothing, nothing, nothing), goal)
+        imagined = Imagined(states[s][None], actions[s], next_states[s][None], Prediction(nothing, nothing, nothing), goal)
         rewards = TaskReward(asked.reward).rewards(imagined)
         np.testing.assert_allclose(float(jnp.sum(rewards)), played.returns[s], rtol=1e-12)
 
@@ -333,9 +333,9 @@ def test_reachable_transitions_are_the_systems_own(world):
 class Counter(Simulators):
     """Counts steps since its last start, and ends its episode at 3 or at 5."""
 
-    def __init__(self, runs):
-        self.count, self.closed = np.zeros(runs), False
-        self.ends = np.where(np.arange(runs) % 2, 3, 5)
+    def __init__(self, num_seeds):
+        self.count, self.closed = np.zeros(num_seeds), False
+        self.ends = np.where(np.arange(num_seeds) % 2, 3, 5)
 
     def reset(self, seeds):
         assert len(set(seeds)) == len(self.count)
@@ -358,8 +358,8 @@ class Counter(Simulators):
 class Counted(HostWorld):
     state_names, action_names = ("count",), ("nothing",)
 
-    def open(self, runs):
-        self.copies = Counter(runs)
+    def open(self, num_seeds):
+        self.copies = Counter(num_seeds)
         return self.copies
 
     def reachable(self):

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_robot.py"
 CONFIG = RunConfig(
     world=OwnSystem(states=("angle", "speed"), actions=("torque",)),
-    episodes=3,
+    rounds=3,
     horizon=8,
     particles=2,
     model=GaussianProcess(steps=3, rank=8),
@@ -68,12 +68,12 @@ def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("own") / "run"
     for number in (1, 2, 3):
         with Experiment(folder, CONFIG) as experiment:
-            assert experiment.episode == number - 1 and not experiment.finished
+            assert experiment.round == number - 1 and not experiment.finished
             if number == 2:
                 policy = experiment.ask(budget=10.0)
                 assert np.abs(policy(np.zeros(2))).max() <= 1 and policy.iterations == 2
             (row,) = experiment.tell(measured(number))
-            assert row["episode"] == number and row["realised_information_gain"] > 0
+            assert row["round"] == number and row["realised_information_gain"] > 0
     return folder
 
 
@@ -99,7 +99,7 @@ def test_a_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypa
 
     for number in (1, 2, 3):
         with pytest.raises(Killed), Experiment(tmp_path / "run", CONFIG) as experiment, monkeypatch.context() as patch:
-            assert experiment.episode == number - 1, "the last episode was learned from when the folder was opened"
+            assert experiment.round == number - 1, "the last episode was learned from when the folder was opened"
             patch.setattr(RunStore, moment, die)
             experiment.tell(measured(number))
     with Experiment(tmp_path / "run", CONFIG) as experiment:
@@ -136,12 +136,12 @@ def test_a_lost_checkpoint_is_learned_again(finished, tmp_path):
     ],
 )
 def test_what_cannot_be_used_is_refused_and_changes_nothing(tmp_path, change, message):
-    episode = measured(1)
-    batched = Trajectory(episode.states[None], episode.actions[None], episode.next_states[None])
+    round_number = measured(1)
+    batched = Trajectory(round_number.states[None], round_number.actions[None], round_number.next_states[None])
     with Experiment(tmp_path / "run", CONFIG) as experiment:
         with pytest.raises(SondeError, match=message):
-            experiment.tell(change(batched if "at most" in message else episode))
-        assert experiment.episode == 0 and files(tmp_path / "run") == {}
+            experiment.tell(change(batched if "at most" in message else round_number))
+        assert experiment.round == 0 and files(tmp_path / "run") == {}
 
 
 def test_measurements_from_which_nothing_can_be_learned_are_not_kept(tmp_path, monkeypatch):
@@ -199,7 +199,7 @@ def test_folders_and_worlds_that_cannot_be_used_are_refused(finished, tmp_path):
         pass
     (tmp_path / "empty").mkdir()
     with Experiment(tmp_path / "empty", CONFIG) as experiment:
-        assert experiment.episode == 0
+        assert experiment.round == 0
 
 
 def test_tasks_come_afterwards(finished, tmp_path):
@@ -239,7 +239,7 @@ def test_commands_do_what_they_can(finished, tmp_path, capsys):
 def start(out: Path, cache: Path) -> subprocess.Popen:
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
     environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
-    command = [sys.executable, str(EXAMPLE), "--out", str(out), "--episodes", "3"]
+    command = [sys.executable, str(EXAMPLE), "--out", str(out), "--rounds", "3"]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -275,7 +275,7 @@ def test_the_example_survives_being_killed(tmp_path):
     assert output.startswith("going on after episode 1\nepisode 2: running") and "parked at" in output
     store = RunStore.open(out)
     assert store.checkpoints() == [2, 3] and first.read_bytes() == after_one
-    assert [row["episode"] for row in store.load_metrics()] == [1, 2, 3]
+    assert [row["round"] for row in store.load_metrics()] == [1, 2, 3]
     with Experiment(out, store.config) as experiment:
         saved = jax.tree.leaves(experiment.explorer.params)
     explorer = build_explorer(store.config)

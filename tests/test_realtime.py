@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from control_problems import Linear, problem_of
 from sonde import ICEM, Controller, Experiment, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, realtime
-from sonde.control._deadline import Punctual, Thought, Timing, seconds_per_action
+from sonde.control._deadline import DeadlineRunner, SearchState, Timing, seconds_per_action
 from sonde.objectives import TaskReward
 from sonde.solvers._base import PlanningPolicy
 from sonde.solvers._policy import Interruptible
@@ -31,7 +31,7 @@ def plan_of(step: int) -> np.ndarray:
     return np.array([[[100.0 * step + 10 * ahead + run] for ahead in range(3)] for run in range(2)])
 
 
-INITIAL = Thought(plan_of(-1), 0, "nothing", 0, 0)
+INITIAL = SearchState(plan_of(-1), 0, "nothing", 0, 0)
 
 
 class Mind:
@@ -39,106 +39,106 @@ class Mind:
 
     def __init__(self, *slow_steps: int):
         self.locks = {step: threading.Event() for step in slow_steps}
-        self.thoughts: list[tuple[int, int]] = []  # which step, on what was ready for which
+        self.search: list[tuple[int, int]] = []  # which step, on what was ready for which
 
-    def think(self, thought: Thought, states: np.ndarray, step: int, deadline: float) -> Thought:
-        self.thoughts.append((step, thought.ready))
+    def search_on(self, state_of_search: SearchState, states: np.ndarray, step: int, deadline: float) -> SearchState:
+        self.search.append((step, state_of_search.ready))
         if step in self.locks:
             assert self.locks[step].wait(60)
         self.states = states.tolist()
         if np.isnan(states).any():
             raise SondeError("no such state")
-        return Thought(plan_of(step), step, f"after {step}", step + 1, 4)
+        return SearchState(plan_of(step), step, f"after {step}", step + 1, 4)
 
 
-def ask(punctual: Punctual, step: int, seconds: float) -> tuple[np.ndarray, bool]:
-    return punctual(np.zeros((2, 1)), step, time.perf_counter() + seconds)
+def ask(runner: DeadlineRunner, step: int, seconds: float) -> tuple[np.ndarray, bool]:
+    return runner(np.zeros((2, 1)), step, time.perf_counter() + seconds)
 
 
 def test_in_time_the_answer_is_the_new_plans_first_action():
     mind = Mind()
-    punctual = Punctual(mind.think, INITIAL)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
     for step in range(3):
-        actions, new = ask(punctual, step, FAR)
+        actions, new = ask(runner, step, FAR)
         assert new and np.array_equal(actions, plan_of(step)[:, 0])
-    assert mind.thoughts == [(0, 0), (1, 1), (2, 2)] and punctual.thought.turns == 4
+    assert mind.search == [(0, 0), (1, 1), (2, 2)] and runner.state_of_search.turns == 4
 
 
 def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
     mind = Mind(1)
-    punctual = Punctual(mind.think, INITIAL)
-    ask(punctual, 0, FAR)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
+    ask(runner, 0, FAR)
     began = time.perf_counter()
-    actions, new = ask(punctual, 1, SOON)  # it does not wait for the lock, which is released below
+    actions, new = ask(runner, 1, SOON)  # it does not wait for the lock, which is released below
     assert time.perf_counter() - began > 0.9 * SOON, "it waits until the deadline"
     assert not new and np.array_equal(actions, plan_of(0)[:, 1])
     mind.locks[1].set()
-    actions, new = ask(punctual, 2, FAR)
+    actions, new = ask(runner, 2, FAR)
     assert new and np.array_equal(actions, plan_of(2)[:, 0])
-    assert mind.thoughts == [(0, 0), (1, 1), (2, 2)], "what was thought too late is gone on from"
+    assert mind.search == [(0, 0), (1, 1), (2, 2)], "what was state_of_search too late is gone on from"
 
 
 def test_a_plan_that_was_late_is_the_one_to_fall_back_on():
     mind = Mind(1, 2)
-    punctual = Punctual(mind.think, INITIAL)
-    ask(punctual, 0, FAR)
-    ask(punctual, 1, SOON)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
+    ask(runner, 0, FAR)
+    ask(runner, 1, SOON)
     mind.locks[1].set()
-    assert punctual.settle().first == 1
-    actions, new = ask(punctual, 2, SOON)
+    assert runner.drain().first == 1
+    actions, new = ask(runner, 2, SOON)
     assert not new and np.array_equal(actions, plan_of(1)[:, 1])
     mind.locks[2].set()
 
 
 def test_steps_that_pass_while_it_thinks_are_not_thought_about():
     mind = Mind(1)
-    punctual = Punctual(mind.think, INITIAL)
-    ask(punctual, 0, FAR)
-    answers = [ask(punctual, step, SOON)[0] for step in (1, 2, 3)]
+    runner = DeadlineRunner(mind.search_on, INITIAL)
+    ask(runner, 0, FAR)
+    answers = [ask(runner, step, SOON)[0] for step in (1, 2, 3)]
     for answer, ahead in zip(answers, (1, 2, 2), strict=True):  # a plan that has come to its end goes on with its last action
         assert np.array_equal(answer, plan_of(0)[:, ahead])
     mind.locks[1].set()
-    actions, new = ask(punctual, 4, FAR)
+    actions, new = ask(runner, 4, FAR)
     assert new and np.array_equal(actions, plan_of(4)[:, 0])
-    assert mind.thoughts == [(0, 0), (1, 1), (4, 2)], "thinking is told that two steps passed"
+    assert mind.search == [(0, 0), (1, 1), (4, 2)], "planning is told that two steps passed"
 
 
 def test_a_first_step_that_is_late_does_what_there_is_before_any_thinking():
     mind = Mind(0)
-    punctual = Punctual(mind.think, INITIAL)
-    actions, new = ask(punctual, 0, SOON)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
+    actions, new = ask(runner, 0, SOON)
     assert not new and np.array_equal(actions, plan_of(-1)[:, 0])
     mind.locks[0].set()
 
 
 def test_arrays_may_be_used_again_while_it_thinks():
     mind = Mind(0)
-    punctual = Punctual(mind.think, INITIAL)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
     buffer = np.ones((2, 1))
-    actions, _ = punctual(buffer, 0, time.perf_counter() + SOON)
+    actions, _ = runner(buffer, 0, time.perf_counter() + SOON)
     actions += 5.0
     buffer[:] = 7.0
     mind.locks[0].set()
-    punctual.settle()
+    runner.drain()
     assert mind.states == [[1.0], [1.0]] and np.array_equal(INITIAL.plan, plan_of(-1))
 
 
 def test_a_restart_forgets_what_is_under_way():
     mind = Mind(0)
-    punctual = Punctual(mind.think, INITIAL)
-    ask(punctual, 0, SOON)
+    runner = DeadlineRunner(mind.search_on, INITIAL)
+    ask(runner, 0, SOON)
     threading.Timer(SOON, mind.locks[0].set).start()
-    punctual.restart(INITIAL)
-    assert mind.locks[0].is_set() and punctual.settle() is INITIAL
-    ask(punctual, 0, FAR)
-    assert mind.thoughts == [(0, 0), (0, 0)]
+    runner.restart(INITIAL)
+    assert mind.locks[0].is_set() and runner.drain() is INITIAL
+    ask(runner, 0, FAR)
+    assert mind.search == [(0, 0), (0, 0)]
 
 
 def test_what_fails_in_the_thread_fails_here_and_the_next_call_works():
-    punctual = Punctual(Mind().think, INITIAL)
+    runner = DeadlineRunner(Mind().search_on, INITIAL)
     with pytest.raises(SondeError, match="no such state"):
-        punctual(np.full((2, 1), np.nan), 0, time.perf_counter() + FAR)
-    assert ask(punctual, 0, FAR)[1]
+        runner(np.full((2, 1), np.nan), 0, time.perf_counter() + FAR)
+    assert ask(runner, 0, FAR)[1]
 
 
 def test_a_budget_or_a_rate():
@@ -154,7 +154,7 @@ def test_a_budget_or_a_rate():
 def test_explorer_and_experiment_take_either(tmp_path):
     explorer = Explorer("random", GaussianProcess(), SOLVER, state_dim=2, action_dim=1, capacity=10)
     assert explorer.ask(rate=20).budget == pytest.approx(0.045) and explorer.ask(0.1).budget == 0.1
-    world = OwnSystem(states=("position", "speed"), actions=("push",))
+    world = OwnSystem(states=("position", "speed"), actions=("perturbation",))
     config = RunConfig(world=world, method="random", model=GaussianProcess(), solver=SOLVER)
     with Experiment(tmp_path / "run", config) as experiment:
         assert experiment.ask(rate=20).budget == pytest.approx(0.045)
@@ -184,19 +184,19 @@ def test_timing_counts(monkeypatch):
 STATES = np.linspace(-1.0, 1.0, 12).reshape(6, 1, 2)
 
 
-def policy_for(runs: int) -> PlanningPolicy:
+def policy_for(num_seeds: int) -> PlanningPolicy:
     with jax.enable_x64(True):
-        a = jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) + 0.01 * jnp.arange(runs)[:, None, None]
-        b = jnp.broadcast_to(jnp.asarray([[0.0], [0.5]]), (runs, 2, 1))
-        return PlanningPolicy(problem_of(Linear(a, b, jnp.zeros(runs), jnp.zeros(runs)), TaskReward(goal)), SOLVER)
+        a = jnp.asarray([[1.0, 0.1], [0.0, 1.0]]) + 0.01 * jnp.arange(num_seeds)[:, None, None]
+        b = jnp.broadcast_to(jnp.asarray([[0.0], [0.5]]), (num_seeds, 2, 1))
+        return PlanningPolicy(problem_of(Linear(a, b, jnp.zeros(num_seeds), jnp.zeros(num_seeds)), TaskReward(goal)), SOLVER)
 
 
-def controller(runs: int = 1, budget: float | None = FAR) -> Controller:
-    return Controller(policy_for(runs), jax.random.split(jax.random.key(3), runs), 2, budget)
+def controller(num_seeds: int = 1, budget: float | None = FAR) -> Controller:
+    return Controller(policy_for(num_seeds), jax.random.split(jax.random.key(3), num_seeds), 2, budget)
 
 
 def scripted(monkeypatch, *answers: bool) -> None:
-    """All thinking ends before anyone looks; whether it was in time is read from a script."""
+    """All planning ends before anyone looks; whether it was in time is read from a script."""
     script = list(answers)
 
     def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
@@ -207,7 +207,7 @@ def scripted(monkeypatch, *answers: bool) -> None:
 
 
 class ByHand:
-    """The planner of a single run, step by step and without any clock: what a controller's thoughts are compared with."""
+    """The planner of a single run, step by step and without any clock: what a controller's search are compared with."""
 
     def __init__(self, timed: Controller):
         with jax.enable_x64(True):
@@ -215,15 +215,15 @@ class ByHand:
             self.key, self.state = timed._plan_keys[0, 0], self.policy.start()
             self.improve = jax.jit(lambda *arguments: self.policy.improve(*arguments, SOLVER.samples))
 
-    def step(self, number: int, think: bool = True) -> np.ndarray:
-        """The plan [H, du] of this step; without thinking, what is left of the last one."""
+    def step(self, number: int, search_on: bool = True) -> np.ndarray:
+        """The plan [H, du] of this step; without planning, what is left of the last one."""
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
-            thoughts, key = self.policy.begin(self.state), jax.random.fold_in(self.key, number)
-            for turn in range(SOLVER.iterations if think else 0):
+            search, key = self.policy.begin(self.state), jax.random.fold_in(self.key, number)
+            for turn in range(SOLVER.iterations if search_on else 0):
                 last = jnp.asarray(turn == SOLVER.iterations - 1)
                 x = jnp.asarray(STATES[number, 0])
-                thoughts = self.improve(thoughts, x, key, jnp.asarray(turn), last)
-            plan, self.state = self.policy.finish(thoughts)
+                search = self.improve(search, x, key, jnp.asarray(turn), last)
+            plan, self.state = self.policy.finish(search)
             return np.asarray(plan)
 
 
@@ -245,7 +245,7 @@ def test_what_is_planned_moves_on_with_steps_that_nobody_thought_about(monkeypat
     scripted(monkeypatch, True, False, False, False, True, True)
     timed = controller()
     hand = ByHand(timed)
-    plans = [hand.step(number, think=number not in (2, 3)) for number in range(5)]
+    plans = [hand.step(number, search_on=number not in (2, 3)) for number in range(5)]
     answers = [timed(x)[0] for x in STATES[:5]]
     np.testing.assert_allclose(answers, [plans[0][0], plans[0][1], plans[0][2], plans[0][3], plans[4][0]], atol=1e-12)
     assert timed.late == 3
@@ -265,7 +265,7 @@ def test_an_episode_begins_anew_after_a_miss(monkeypatch):
 
 
 def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
-    free, timed = controller(runs=2, budget=None), controller(runs=2)
+    free, timed = controller(num_seeds=2, budget=None), controller(num_seeds=2)
     states = np.concatenate([STATES, -STATES], axis=1)
     for number, x in enumerate(states):
         np.testing.assert_allclose(timed(x), free(x), atol=1e-12)
@@ -276,10 +276,10 @@ def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
 
 def test_a_run_that_begins_anew_has_no_last_plan(monkeypatch):
     scripted(monkeypatch, True, False, False)
-    timed = controller(runs=2)
+    timed = controller(num_seeds=2)
     x = np.concatenate([STATES[0], -STATES[0]])
     timed(x)
-    plan = timed._punctual.thought.plan
+    plan = timed._runner.state_of_search.plan
     timed.begin_anew(np.array([False, True]))
     np.testing.assert_array_equal(timed(x), [plan[0, 1], [0.0]])
     np.testing.assert_array_equal(timed(x), [plan[0, 2], [0.0]])
@@ -318,22 +318,22 @@ class Waiting(Interruptible):
     def begin(self, state):
         return state
 
-    def improve(self, thoughts, x, key, turn, last, size):
-        return jax.pure_callback(Waiting.wait, jax.ShapeDtypeStruct((), thoughts.dtype), thoughts)
+    def improve(self, search, x, key, turn, last, size):
+        return jax.pure_callback(Waiting.wait, jax.ShapeDtypeStruct((), search.dtype), search)
 
-    def finish(self, thoughts):
-        return thoughts + 0.1 * jnp.arange(5.0)[:, None], thoughts + 0.1
+    def finish(self, search):
+        return search + 0.1 * jnp.arange(5.0)[:, None], search + 0.1
 
     go = threading.Event()
 
     @staticmethod
-    def wait(thoughts):
+    def wait(search):
         assert Waiting.go.wait(60)
-        return np.asarray(thoughts)
+        return np.asarray(search)
 
 
 def test_compiled_code_that_hangs_does_not_hold_the_caller(monkeypatch):
-    # only the second call, which hangs, comes to its deadline; the third first collects what that one thought
+    # only the second call, which hangs, comes to its deadline; the third first collects what that one state_of_search
     patience, done_by = iter([FAR, SOON, FAR, FAR]), realtime.done_by
     monkeypatch.setattr(realtime, "done_by", lambda _, work: done_by(time.perf_counter() + next(patience), work))
     Waiting.go.set()

@@ -37,7 +37,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="look
 
 def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
     tiny = replace(TINY, horizon=6, evaluate_every=0, tasks=("swing-up",))  # fewer programs to compile
-    return replace(tiny, method=method, episodes=rounds, seeds=seeds, first_seed=first_seed)
+    return replace(tiny, method=method, rounds=rounds, seeds=seeds, first_seed=first_seed)
 
 
 def explored(out: Path) -> Batch:
@@ -165,7 +165,7 @@ def undisturbed(experiment) -> list[Batch]:
 
 def test_an_experiment_is_run_once(experiment, undisturbed, monkeypatch):
     run, references = undisturbed
-    assert [row["episode"] for row in run.rows()] == [1 + i // 2 for i in range(2 * ROUNDS)]
+    assert [row["round"] for row in run.rows()] == [1 + i // 2 for i in range(2 * ROUNDS)]
     assert {row["method"] for row in references.rows()} == {"oracle", "random-actions"}
     before = contents(experiment.out)
     monkeypatch.setattr(local, "_start", lambda batch: pytest.fail("it was begun again"))
@@ -182,7 +182,7 @@ def test_a_killed_worker_goes_on_and_a_failure_has_a_reason(undisturbed, tmp_pat
     assert times_begun(good) == 2
     assert_alike(good, undisturbed[0])
     assert list(failures) == [bad.folder]
-    assert "ended with 2" in failures[bad.folder] and "episodes" in failures[bad.folder]
+    assert "ended with 2" in failures[bad.folder] and "rounds" in failures[bad.folder]
     assert str(bad.folder / "log.txt") in failures[bad.folder]
 
 
@@ -267,7 +267,7 @@ def test_ray_gives_the_same_numbers_though_it_is_interrupted_and_a_worker_killed
     kill.check()
     assert times_begun(run) == 3
     assert places == {0, 1, 2}
-    assert list(failures) == [bad.folder] and "episodes" in failures[bad.folder]
+    assert list(failures) == [bad.folder] and "rounds" in failures[bad.folder]
     for batch, other in zip((run, references), undisturbed, strict=True):
         assert_alike(batch, other)
 
@@ -276,7 +276,7 @@ def test_ray_on_this_machine_is_started_and_ended(tmp_path):
     ray = pytest.importorskip("ray")
     bad = broken(tmp_path)
     failures = cluster.run_on_ray([bad], None, 0.0, quietly)
-    assert list(failures) == [bad.folder] and "episodes" in failures[bad.folder]
+    assert list(failures) == [bad.folder] and "rounds" in failures[bad.folder]
     assert str(bad.folder / "log.txt") in failures[bad.folder]
     assert not ray.is_initialized()
 

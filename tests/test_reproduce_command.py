@@ -15,7 +15,7 @@ from tiny import TINY
 
 
 def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
-    return replace(TINY, horizon=6, tasks=("swing-up",), method=method, episodes=rounds, seeds=seeds, first_seed=first_seed)
+    return replace(TINY, horizon=6, tasks=("swing-up",), method=method, rounds=rounds, seeds=seeds, first_seed=first_seed)
 
 
 @pytest.fixture
@@ -35,12 +35,12 @@ def recorded(seeds: int = 6, rounds: int = 3) -> Results:
             "setting": "pendulum-gp",
             "method": method,
             "seed": seed,
-            "episode": episode,
-            "max_epistemic": float(level / episode**power * np.exp(0.05 * rng.normal())),
+            "round": round_number,
+            "max_epistemic": float(level / round_number**power * np.exp(0.05 * rng.normal())),
         }
         for method, level, power in (("opax", 1.0, 3.0), ("random", 1.2, 0.1))
         for seed in range(seeds)
-        for episode in range(1, rounds + 1)
+        for round_number in range(1, rounds + 1)
     )
 
 
@@ -60,8 +60,8 @@ def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, 
     }
     table = (folder / "curves.csv").read_bytes()
     rows = Results.load(folder / "curves.csv").rows
-    assert sorted((row["method"], row["seed"], row["episode"]) for row in rows if row["episode"]) == [
-        ("random", seed, episode) for seed in (0, 1) for episode in (1, 2)
+    assert sorted((row["method"], row["seed"], row["round"]) for row in rows if row["round"]) == [
+        ("random", seed, round_number) for seed in (0, 1) for round_number in (1, 2)
     ]
     assert [claim["verdict"] for claim in json.loads((folder / "claims.json").read_text())] == ["undecided"] * 3
     made = json.loads((folder / "made-with.json").read_text())

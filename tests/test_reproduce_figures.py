@@ -21,13 +21,12 @@ def rows_of(setting, method, values, metric):
     """Rows of a metric from `values` [S, T]; rounds count from 1."""
     pairs = np.ndenumerate(np.asarray(values, float))
     return [
-        {"setting": setting, "method": method, "seed": seed, "episode": t + 1, metric: float(value)}
-        for (seed, t), value in pairs
+        {"setting": setting, "method": method, "seed": seed, "round": t + 1, metric: float(value)} for (seed, t), value in pairs
     ]
 
 
 def reference(setting, method, values, metric):
-    return [row | {"episode": 0} for row in rows_of(setting, method, np.reshape(values, (-1, 1)), metric)]
+    return [row | {"round": 0} for row in rows_of(setting, method, np.reshape(values, (-1, 1)), metric)]
 
 
 def all_results(seeds=4, rounds=6, without=()):
@@ -102,7 +101,7 @@ def test_tasks_that_were_tried_once_are_points_side_by_side_among_all_rounds():
     rows = [
         row for method in ("cee-us", "random") for row in rows_of(FETCH, method, np.full((1, 37), 0.2), "interaction/moving")
     ]
-    rows = [row | ({"success/throw": 0.0} if row["episode"] == 25 else {}) for row in rows]
+    rows = [row | ({"success/throw": 0.0} if row["round"] == 25 else {}) for row in rows]
     axes = axes_of("manipulation", Results(rows))
     ax, play = axes[FETCH, "success/throw"], axes[FETCH, "interaction/moving"]
     (first,), (second,) = (line(ax, name).get_xdata() for name in ("CEE-US", "Random"))
@@ -209,7 +208,7 @@ def test_where_only_rounds_differ_their_range_is_enough():
 
 
 def test_rounds_without_evaluation_count_as_rounds():
-    rows = [row | {"episode": 3 * row["episode"]} for row in rows_of("reacher", "opax", np.ones((2, 4)), "return/reach")]
+    rows = [row | {"round": 3 * row["round"]} for row in rows_of("reacher", "opax", np.ones((2, 4)), "return/reach")]
     ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]
     assert ax.get_xlabel() == "episode (2 seeds, 12 rounds)"
 
@@ -241,7 +240,7 @@ def test_values_that_are_not_finite_leave_gaps(name):
     results = all_results()
     method = FIGURES[name].methods[0]
     for row in results.rows:
-        if row["episode"] == 3 and row["seed"] == 1 and row["method"] == method:
+        if row["round"] == 3 and row["seed"] == 1 and row["method"] == method:
             row |= {key: np.nan for key in row if key in METRICS or "/" in key}
     for ax in axes_of(name, results).values():
         values = line(ax, draw.NAMES[method]).get_ydata()
@@ -307,7 +306,7 @@ def test_other_formats_follow_the_suffix(suffix, start, tmp_path):
 def test_nothing_overlaps(name):
     """Titles, labels, legend and note of neighbouring panels keep clear of each other."""
     rows = [row for row in all_results(rounds=12).rows if (row["method"], row["seed"]) != ("h-ucrl", 3)]
-    rows += [row | {"method": "random-actions", "episode": 0} for row in rows if row["episode"] == 1]
+    rows += [row | {"method": "random-actions", "round": 0} for row in rows if row["round"] == 1]
     figure = paper_figure(name, Results(rows), IQM, "a note " * 60)
     assert texts(figure) == []
     figure.draw_without_rendering()

@@ -13,7 +13,7 @@ from tiny import TINY
 
 
 def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
-    return replace(TINY, horizon=6, method=method, episodes=rounds, seeds=seeds, first_seed=first_seed)
+    return replace(TINY, horizon=6, method=method, rounds=rounds, seeds=seeds, first_seed=first_seed)
 
 
 @pytest.fixture(autouse=True)

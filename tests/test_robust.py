@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from command_line import call
 from control_problems import Linear
-from sonde import ICEM, Belief, Pendulum, Posterior, SondeError, evaluate
+from sonde import ICEM, Prediction, Pendulum, Posterior, SondeError, evaluate
 from sonde.imagination import Mean, Pessimistic
 from sonde.objectives import TaskReward
 from sonde.runs._run import restore_explorer, run
@@ -21,7 +21,7 @@ from sonde.solvers import ControlProblem
 from sonde.solvers._base import PlanningPolicy
 from sonde.solvers._policy import Policy
 from sonde.solvers.adversarial._guarantees import ImaginedReturns, most_robust, with_share
-from sonde.solvers.adversarial._search import worst_answer
+from sonde.solvers.adversarial._search import worst_case
 from tiny import TINY
 
 
@@ -29,14 +29,14 @@ def problem_of(posterior, reward, imagination, state_dim=1):
     return ControlProblem(posterior, imagination, TaskReward(reward), state_dim, 1, 1)
 
 
-# ---- the opponent ------------------------------------------------------------------------------------------------------------
+# ---- the adversary ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_linear_return_is_lowest_in_a_corner(x64, steps):
     slope = jax.random.normal(jax.random.key(0), (7, 3))
-    answer, left = worst_answer(lambda eta: jnp.sum(slope * eta, axis=1)[None], jnp.zeros((7, 3)), steps)
-    np.testing.assert_array_equal(answer, -np.sign(slope))
+    response, left = worst_case(lambda eta: jnp.sum(slope * eta, axis=1)[None], jnp.zeros((7, 3)), steps)
+    np.testing.assert_array_equal(response, -np.sign(slope))
     assert left.shape == (1, 7)
     np.testing.assert_allclose(np.sum(left), -np.abs(slope).sum())
 
@@ -44,18 +44,18 @@ def test_a_linear_return_is_lowest_in_a_corner(x64, steps):
 def test_a_cliff_behind_the_optimum_is_found(x64):
     """The slope points to the left, and the harm is on the right."""
     rewards = lambda eta: -jnp.where(eta > 0.5, 100.0, 0.1 * (eta - 0.2) ** 2).T
-    answer, left = worst_answer(rewards, jnp.zeros((1, 1)), 1)
-    assert float(answer[0, 0]) == 1.0 and float(left[0, 0]) == -100.0
+    response, left = worst_case(rewards, jnp.zeros((1, 1)), 1)
+    assert float(response[0, 0]) == 1.0 and float(left[0, 0]) == -100.0
 
 
 def test_doing_nothing_is_an_answer_too(x64):
-    answer, left = worst_answer(lambda eta: jnp.sum(eta**2, axis=1)[None], jnp.zeros((2, 2)), 3)
-    np.testing.assert_array_equal(answer, 0)
+    response, left = worst_case(lambda eta: jnp.sum(eta**2, axis=1)[None], jnp.zeros((2, 2)), 3)
+    np.testing.assert_array_equal(response, 0)
     assert np.sum(left) == 0
 
 
 def test_not_a_number_is_the_worst_of_all(x64):
-    _, left = worst_answer(lambda eta: jnp.where(eta > 0.9, jnp.nan, eta).T, jnp.zeros((1, 1)), 1)
+    _, left = worst_case(lambda eta: jnp.where(eta > 0.9, jnp.nan, eta).T, jnp.zeros((1, 1)), 1)
     assert np.isnan(left).all()
 
 
@@ -81,11 +81,11 @@ def test_close_to_the_worst_of_all_corners(x64):
     exact = np.array([brute_force(x, plan) for x, plan in zip(states, plans, strict=True)])
     share_found = []
     for steps in (1, 3):
-        problem = problem_of(posterior, lambda x, u, x_next: -x_next @ x_next, Pessimistic(beta=2.0, opposing_steps=steps), 2)
-        opposed = eqx.filter_jit(
-            jax.vmap(lambda x, plan, problem=problem: problem.opposed(x, plan, jax.random.key(0))[1].sum())
+        problem = problem_of(posterior, lambda x, u, x_next: -x_next @ x_next, Pessimistic(beta=2.0, adversary_steps=steps), 2)
+        worst_case_rewards = eqx.filter_jit(
+            jax.vmap(lambda x, plan, problem=problem: problem.worst_case_rewards(x, plan, jax.random.key(0))[1].sum())
         )
-        found = opposed(jnp.asarray(states), jnp.asarray(plans))
+        found = worst_case_rewards(jnp.asarray(states), jnp.asarray(plans))
         assert np.all(found >= exact - 1e-12), "nothing is worse than the worst"
         share_found.append(np.mean(np.isclose(found, exact)))
         assert np.median(np.asarray(found) / exact) > 0.97
@@ -118,10 +118,10 @@ def test_icem_keeps_its_distance_from_a_cliff(x64, imagination, best):
 class Drifting(Posterior):
     """x' = x, as far as is known."""
 
-    std: Float[Array, "*runs"]
+    std: Float[Array, "*seeds"]
 
-    def believe(self, x, u):
-        return Belief(x, jnp.full_like(x, self.std), jnp.zeros_like(x))
+    def predict(self, x, u):
+        return Prediction(x, jnp.full_like(x, self.std), jnp.zeros_like(x))
 
 
 class Resting(Policy):
@@ -136,7 +136,7 @@ class Resting(Policy):
 
 @pytest.mark.parametrize("planned", [False, True])
 def test_the_values_of_a_policy_on_the_model(x64, planned):
-    """x' = x + beta std eta with reward x': the opponent takes 0.2 per step from it, the longer ago the more often."""
+    """x' = x + beta std eta with reward x': the adversary takes 0.2 per step from it, the longer ago the more often."""
     problem = problem_of(Drifting(jnp.array([0.1, 0.1])), lambda x, u, x_next: x_next[0], Pessimistic(beta=2.0))
     policy = PlanningPolicy(problem, ICEM(horizon=3, samples=4, elites=2, iterations=1)) if planned else Resting()
     keys, starts = jax.random.split(jax.random.key(0), (2, 3)), jnp.arange(6.0).reshape(2, 3, 1)
@@ -148,7 +148,7 @@ def test_the_values_of_a_policy_on_the_model(x64, planned):
 class Constant(Policy):
     """Always the same action, each run its own."""
 
-    action: Float[Array, "*runs"]
+    action: Float[Array, "*seeds"]
 
     def start(self):
         return None
@@ -160,10 +160,10 @@ class Constant(Policy):
 class Doubted(Posterior):
     """x' = u, where the doubt about u = 1, 2, 3 ... is given in turn."""
 
-    doubts: Float[Array, "*runs actions"]
+    doubts: Float[Array, "*seeds actions"]
 
-    def believe(self, x, u):
-        return Belief(u, self.doubts[u.astype(int) - 1], jnp.zeros_like(x))
+    def predict(self, x, u):
+        return Prediction(u, self.doubts[u.astype(int) - 1], jnp.zeros_like(x))
 
 
 # what they leave of u in three steps is 3 (u - doubt): the runs' best is the first, the third and, of equals, the second policy
@@ -219,7 +219,7 @@ def test_planning_for_a_share_of_the_region(x64):
 def explored(tmp_path_factory):
     """The folder of a run with little data."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    run(RunStore.create(folder, replace(TINY, episodes=1, seeds=2, evaluate_every=0)), lambda *_: None)
+    run(RunStore.create(folder, replace(TINY, rounds=1, seeds=2, evaluate_every=0)), lambda *_: None)
     return folder
 
 
@@ -227,11 +227,11 @@ def test_a_certain_opponent_changes_nothing(explored):
     store = RunStore.open(explored)
     explorer = restore_explorer(store, 1)
     arguments = (Pendulum(), explorer.posterior, "keep-down", TINY.solver, 10, explorer.keys())
-    found = evaluate(*arguments, opponent=Pessimistic(beta=0.0), robust=True)
+    found = evaluate(*arguments, adversary=Pessimistic(beta=0.0), robust=True)
     np.testing.assert_allclose(found.promised.guaranteed, found.promised.nominal)
     with pytest.raises(SondeError, match="was not run on the model"):
         _ = replace(found, imagined=None).promised
-    with pytest.raises(SondeError, match="needs an opponent"):
+    with pytest.raises(SondeError, match="needs an adversary"):
         evaluate(*arguments, robust=True)
 
 
@@ -263,5 +263,5 @@ def test_what_makes_no_sense_is_refused(explored, monkeypatch, capsys, wrong, me
 
 
 def test_an_opponent_that_never_answers_is_refused():
-    with pytest.raises(SondeError, match="opposing_steps must be a whole number above 0"):
-        Pessimistic(opposing_steps=0)
+    with pytest.raises(SondeError, match="adversary_steps must be a whole number above 0"):
+        Pessimistic(adversary_steps=0)

@@ -23,7 +23,7 @@ from sonde.runs._store import RunStore
 from tiny import TINY, TINY_OPTIONS
 
 KEYS = {
-    *("seed", "episode", "transitions", "prediction_error", "planned_information_gain", "realised_information_gain"),
+    *("seed", "round", "transitions", "prediction_error", "planned_information_gain", "realised_information_gain"),
     *("max_epistemic", "max_epistemic_common", "mean_epistemic", "model_rmse", "model_nll", "calibration_error"),
     *("return/swing-up", "return/keep-down", "seconds/plan", "seconds/fit", "seconds/world", "seconds/evaluate"),
 }
@@ -31,7 +31,7 @@ KEYS = {
 CALIBRATION_KEYS = {f"calibration/{name}_{when}" for name in ("error", "coverage90") for when in ("before", "after")}
 
 
-def quiet(phase, episode, rows):
+def quiet(phase, round_number, rows):
     pass
 
 
@@ -60,14 +60,14 @@ def copy(finished, tmp_path) -> RunStore:
 
 def test_metrics_hold_one_line_per_seed_and_episode(finished):
     rows = finished.load_metrics()
-    assert [(row["episode"], row["seed"]) for row in rows] == [(e, s) for e in (1, 2, 3) for s in (0, 1)]
+    assert [(row["round"], row["seed"]) for row in rows] == [(e, s) for e in (1, 2, 3) for s in (0, 1)]
     assert all(row.keys() >= KEYS and not row.keys() & CALIBRATION_KEYS for row in rows)
     assert [row["transitions"] for row in rows[::2]] == [12, 24, 36]
     assert all(row["seconds/plan"] > 0 and row["seconds/fit"] > 0 for row in rows)
 
 
 def judged(folder: Path, holdout: float) -> RunStore:
-    config = replace(TINY, method="random", episodes=2, seeds=2, evaluate_every=0, holdout=holdout, calibrated=True)
+    config = replace(TINY, method="random", rounds=2, seeds=2, evaluate_every=0, holdout=holdout, recalibrate=True)
     store = RunStore.create(folder, config)
     run(store, quiet)
     return store
@@ -99,15 +99,15 @@ def test_the_last_two_checkpoints_and_all_data_are_kept(finished):
     assert not list(finished.folder.rglob("*.part"))
 
 
-@pytest.mark.parametrize("episode", [0, 2])
-def test_going_back_and_on_again_is_bit_identical(finished, copy, episode):
-    run(copy, quiet, from_episode=episode)
+@pytest.mark.parametrize("round", [0, 2])
+def test_going_back_and_on_again_is_bit_identical(finished, copy, round_number):
+    run(copy, quiet, from_round=round_number)
     assert contents(copy.folder) == contents(finished.folder)
     assert without_times(copy.load_metrics()) == without_times(finished.load_metrics())
 
 
 def test_a_torn_line_and_lines_from_the_future_are_dropped(finished, copy):
-    future = {**copy.load_metrics()[-1], "episode": 4}
+    future = {**copy.load_metrics()[-1], "round": 4}
     with open(copy.metrics_path, "a") as file:
         file.write(json.dumps(future) + "\n" + '{"seed": 0, "epis')
     run(copy, quiet)
@@ -142,7 +142,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_older_offered(finished, copy, d
         with pytest.raises(SondeError, match=r"checkpoint 0003 .*--from-episode 2"):
             run(copy, quiet)
         assert contents(copy.folder) == before
-        run(copy, quiet, from_episode=2)
+        run(copy, quiet, from_round=2)
     assert contents(copy.folder) == contents(finished.folder)
 
 

@@ -9,12 +9,12 @@ import pytest
 from scipy import integrate, stats
 
 from sonde import MountainCar, Pendulum, ProbabilisticEnsemble, RunConfig, SondeError, TrueDynamics, evaluate, preset, rollout
-from sonde._internal.randomness import episode_keys, for_purpose
+from sonde._internal.randomness import round_keys, for_purpose
 from sonde.control._controller import Controller
 from sonde.control.deploy import load_policy
 from sonde.data import Data
 from sonde.imagination import Mean, Optimistic
-from sonde.models._base import Belief, Posterior
+from sonde.models._base import Prediction, Posterior
 from sonde.objectives import TaskReward
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
@@ -29,14 +29,14 @@ SMALL = SAC(
     gradient_steps=100,
     starts=64,
     horizon=2,
-    batch=64,
+    batch_size=64,
     discount=DISCOUNT,
     actor=(32, 32),
     critic=(32, 32),
     actor_learning_rate=3e-3,
     critic_learning_rate=3e-3,
     temperature_learning_rate=1e-2,
-    target_rate=0.05,
+    tau=0.05,
 )
 
 
@@ -53,10 +53,10 @@ def visited(states):
 class Known(Posterior):
     """Five little worlds in one, told apart by the second number of the state; each isolates one thing that can go wrong."""
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         after = jnp.stack([x[0], x[0], -x[0], -x[0], u[0]])[x[1].astype(int)]
         mean = jnp.stack([after, x[1]])
-        return Belief(mean, 0 * mean, 0 * mean)
+        return Prediction(mean, 0 * mean, 0 * mean)
 
 
 def known_reward(x, u, x_next):
@@ -130,8 +130,8 @@ class Doubtful(Posterior):
 
     scale: jax.Array
 
-    def believe(self, x, u):
-        return Belief(x, self.scale * jnp.ones_like(x), 0 * x)
+    def predict(self, x, u):
+        return Prediction(x, self.scale * jnp.ones_like(x), 0 * x)
 
 
 def doubtful_problem(objective=None):
@@ -139,8 +139,8 @@ def doubtful_problem(objective=None):
     return ControlProblem(Doubtful(jnp.ones(1)), Optimistic(beta=1.0), objective, 2, 1, 1)
 
 
-def some_data(runs=1):
-    states = jax.random.normal(jax.random.key(1), (runs, 30, 2))
+def some_data(num_seeds=1):
+    states = jax.random.normal(jax.random.key(1), (num_seeds, 30, 2))
     return jax.vmap(visited)(states)
 
 
@@ -231,7 +231,7 @@ def test_a_policy_that_diverged_is_withheld():
         {"discount": float("nan")},
         {"actor": ()},
         {"critic": (64, 0)},
-        {"target_rate": 0.0},
+        {"tau": 0.0},
         {"critic_learning_rate": -1.0},
         {"target_entropy": float("inf")},
     ],
@@ -244,25 +244,25 @@ def test_settings_that_cannot_work_are_refused(change):
 def test_a_run_saves_its_policies_and_resumes_bit_for_bit(tmp_path):
     small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=3)
     model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
-    config = RunConfig(world=MountainCar(), model=model, solver=small, episodes=2, horizon=10, evaluation_horizon=10)
+    config = RunConfig(world=MountainCar(), model=model, solver=small, rounds=2, horizon=10, evaluation_horizon=10)
     store = RunStore.create(tmp_path / "run", config)
     explorer = run(store, lambda *_: None)
     files = {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")}
     assert {path.stem for path in files if path.parent.name == "policies"} == {"explore", "reach-goal"}
     assert load_policy(store.folder / "policies" / "reach-goal.safetensors")(np.zeros(2)).shape == (1,)
 
-    again = run(RunStore.open(store.folder), lambda *_: None, from_episode=1)
-    assert again.episode == explorer.episode == 2
+    again = run(RunStore.open(store.folder), lambda *_: None, from_round=1)
+    assert again.round == explorer.round == 2
     assert {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")} == files
 
 
-def on_the_true(world, solver, episodes):
+def on_the_true(world, solver, rounds):
     """Returns [episodes] and trajectories of one policy, trained on the true system from states that it can reach."""
     states, actions, next_states = map(jnp.asarray, world.reachable())
     data = jax.tree.map(lambda leaf: leaf[None], Data(states, actions, next_states, jnp.asarray(len(states))))
-    task, keys = next(iter(world.tasks)), episode_keys([0], 0)
+    task, keys = next(iter(world.tasks)), round_keys([0], 0)
     played = evaluate(world, TrueDynamics(world), task, solver, 200, keys, data)
-    starts = [Controller(played.policy, for_purpose(keys, f"start/{n}"), world.state_dim) for n in range(episodes)]
+    starts = [Controller(played.policy, for_purpose(keys, f"start/{n}"), world.state_dim) for n in range(rounds)]
     return played.returns, [rollout(world, controller, 200) for controller in starts]
 
 

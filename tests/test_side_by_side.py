@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from control_problems import problem_of
-from sonde import Belief, MountainCar, Posterior, ProbabilisticEnsemble, SondeError, evaluate
-from sonde._internal.randomness import episode_keys, rollout_keys
+from sonde import Prediction, MountainCar, Posterior, ProbabilisticEnsemble, SondeError, evaluate
+from sonde._internal.randomness import round_keys, rollout_keys
 from sonde.control._controller import Controller, _act, _start
 from sonde.control._rollout import initial_states, repeated_rollouts, rollout
 from sonde.objectives import InformationGain
@@ -24,17 +24,17 @@ from tiny import TINY
 ARRAYS = ("states", "actions", "next_states", "terminated", "over")
 
 
-# ---- a system outside of JAX whose chance, ends and restarts are each copy's own ---------------------------------------------
+# ---- a system outside of JAX whose draws, ends and restarts are each copy's own ---------------------------------------------
 
 
 class Wanderers(Simulators):
     """Each copy draws its start and its steps from its seed, and ends its episode when it is far out."""
 
-    def __init__(self, runs):
-        self.runs = runs
+    def __init__(self, num_seeds):
+        self.num_seeds = num_seeds
 
     def reset(self, seeds):
-        assert len(seeds) == self.runs
+        assert len(seeds) == self.num_seeds
         self.rngs = [np.random.default_rng(seed) for seed in seeds]
         self.places = np.array([rng.uniform(-1, 1, 2) for rng in self.rngs])
         return self.places.copy()
@@ -69,9 +69,9 @@ class Wandering(HostWorld):
     def reachable(self):
         return None
 
-    def open(self, runs):
-        self.opened.append(runs)
-        return Wanderers(runs)
+    def open(self, num_seeds):
+        self.opened.append(num_seeds)
+        return Wanderers(num_seeds)
 
 
 class Learned(Posterior):
@@ -79,13 +79,13 @@ class Learned(Posterior):
 
     pull: jax.Array
 
-    def believe(self, x, u):
-        return Belief(self.pull * x, jnp.ones(2), jnp.ones(2))
+    def predict(self, x, u):
+        return Prediction(self.pull * x, jnp.ones(2), jnp.ones(2))
 
 
 @dataclass(frozen=True)
 class Homesick(Planner):
-    """Its action depends on the state, on what was learned, on chance, and on how much of the episode it has seen."""
+    """Its action depends on the state, on what was learned, on draws, and on how much of the episode it has seen."""
 
     def start(self, problem):
         return jnp.zeros(())
@@ -95,36 +95,36 @@ class Homesick(Planner):
         return jnp.full((1, problem.control_dim), jnp.clip(action, -1, 1)), state + 1
 
 
-def learned(runs):
+def learned(num_seeds):
     with jax.enable_x64(True):
-        return Learned(0.2 * (1.0 + jnp.arange(runs)))
+        return Learned(0.2 * (1.0 + jnp.arange(num_seeds)))
 
 
-def asked(runs):
+def asked(num_seeds):
     with jax.enable_x64(True):
-        policy = PlanningPolicy(problem_of(learned(runs), InformationGain()), Homesick())
-        return Controller(replace(policy, informs=False), episode_keys(range(runs), 0), 2)
+        policy = PlanningPolicy(problem_of(learned(num_seeds), InformationGain()), Homesick())
+        return Controller(replace(policy, informs=False), round_keys(range(num_seeds), 0), 2)
 
 
 @pytest.mark.parametrize("runs", [1, 2])
-def test_outside_of_jax_they_are_what_they_are_one_after_the_other(runs):
-    together = repeated_rollouts(Wandering(), asked(runs), 30, 5)
-    alone = repeated_rollouts(Wandering(), asked(runs), 30, 5, most=1)
+def test_outside_of_jax_they_are_what_they_are_one_after_the_other(num_seeds):
+    together = repeated_rollouts(Wandering(), asked(num_seeds), 30, 5)
+    alone = repeated_rollouts(Wandering(), asked(num_seeds), 30, 5, most=1)
     assert len(together) == len(alone) == 5
-    first = rollout(Wandering(), asked(runs), 30)
+    first = rollout(Wandering(), asked(num_seeds), 30)
     assert any(part.over[:, :-1].any() for part in together), "some episodes end and are followed by others"
     for one, other in zip([*together, together[0]], [*alone, first], strict=True):
-        assert one.states.shape == (runs, 30, 2)
+        assert one.states.shape == (num_seeds, 30, 2)
         for name in ARRAYS:
             np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-12, err_msg=name)
-    starts = {tuple(part.states[run, 0]) for part in together for run in range(runs)}
-    assert len(starts) == 5 * runs, "each has a start of its own"
+    starts = {tuple(part.states[run, 0]) for part in together for run in range(num_seeds)}
+    assert len(starts) == 5 * num_seeds, "each has a start of its own"
 
 
 def test_no_more_copies_than_allowed_and_evenly_many():
     Wandering.opened.clear()
     seen = []
-    parts = repeated_rollouts(Wandering(), asked(3), 4, 5, most=11, on_step=lambda taken, copies: seen.append(copies.runs))
+    parts = repeated_rollouts(Wandering(), asked(3), 4, 5, most=11, on_step=lambda taken, copies: seen.append(copies.num_seeds))
     assert len(parts) == 5
     # three of each run would fit; two rounds are needed anyway, of three and two
     assert set(seen) == {9} and len(seen) == 4, "only the copies with the first rollout are shown"
@@ -133,7 +133,7 @@ def test_no_more_copies_than_allowed_and_evenly_many():
 
 
 def test_an_evaluation_is_the_same_either_way():
-    keys = episode_keys([3, 4], 0)
+    keys = round_keys([3, 4], 0)
     with jax.enable_x64(True):
         together, alone = (
             evaluate(Wandering(), learned(2), "out", Homesick(), 25, keys, rollouts=4, side_by_side=most) for most in (8, 1)
@@ -185,7 +185,7 @@ def test_what_a_run_has_learned_is_not_copied_for_its_rollouts(x64, method):
 
 def test_a_budget_is_for_one_rollout_at_a_time():
     with pytest.raises(SondeError, match="give it no budget"), jax.enable_x64(True):
-        Controller(RandomPolicy(1), rollout_keys(episode_keys([0], 0), range(2)), 2, budget=1.0)
+        Controller(RandomPolicy(1), rollout_keys(round_keys([0], 0), range(2)), 2, budget=1.0)
 
 
 def test_configs_from_before_are_read_and_stay_the_same_text():
@@ -202,7 +202,7 @@ def test_configs_from_before_are_read_and_stay_the_same_text():
 
 @pytest.mark.parametrize("world", [Wandering(), MountainCar()], ids=["outside of JAX", "JAX"])
 def test_where_rollouts_begin_is_known_before(world):
-    keys = episode_keys((3, 4), 1)
+    keys = round_keys((3, 4), 1)
     with jax.enable_x64(True):
         starts = initial_states(world, rollout_keys(keys, range(2)))
     controller = Controller(RandomPolicy(world.action_dim), keys, world.state_dim)

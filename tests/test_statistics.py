@@ -36,7 +36,7 @@ def sample(values, seeds=None) -> Sample:
 def rows(panel: Panel, method: str, values, first_episode: int = 1) -> list[dict]:
     """Values [S, T] as rows."""
     return [
-        {"setting": panel.setting, "method": method, "seed": seed, "episode": first_episode + t, panel.metric: float(value)}
+        {"setting": panel.setting, "method": method, "seed": seed, "round": first_episode + t, panel.metric: float(value)}
         for seed, curve in enumerate(values)
         for t, value in enumerate(curve)
     ]
@@ -166,7 +166,7 @@ def test_common_rounds():
     long = Curve(np.array([0]), np.array([1, 2, 3, 4]), np.array([[1.0, 2, 3, 4]]))
     sparse = Curve(np.array([0]), np.array([2, 4, 6]), np.array([[20.0, 40, 60]]))
     first, second = on_common_rounds([long, sparse])
-    assert first.episodes.tolist() == [2, 4] and first.values.tolist() == [[2, 4]] and second.values.tolist() == [[20, 40]]
+    assert first.rounds.tolist() == [2, 4] and first.values.tolist() == [[2, 4]] and second.values.tolist() == [[20, 40]]
 
 
 def test_scale_runs_from_random_actions_to_the_oracle():
@@ -177,8 +177,8 @@ def test_scale_runs_from_random_actions_to_the_oracle():
 
 
 def test_scale_without_oracle_ends_at_the_best_method():
-    runs = rows(SWING, "opax", [[-80, -90], [-60, -70]]) + rows(SWING, "random", [[-95], [-95]])
-    scale = panel_span(Results(runs + rows(SWING, "random-actions", [[-100]], 0)), SWING)
+    num_seeds = rows(SWING, "opax", [[-80, -90], [-60, -70]]) + rows(SWING, "random", [[-95], [-95]])
+    scale = panel_span(Results(num_seeds + rows(SWING, "random-actions", [[-100]], 0)), SWING)
     # best so far of opax: -80 and -60
     assert scale is not None and (scale.zero, scale.one, scale.top) == (-100, -70, "the best method, opax")
 
@@ -193,14 +193,14 @@ def test_aggregate_is_over_what_all_methods_have():
         row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
     ]
     swing, down = normal(8, 3), normal(8, 2, seed=1)
-    runs = rows(SWING, "opax", swing) + rows(DOWN, "opax", down) + rows(SWING, "random", swing[:, :2] - 1)
-    alone = aggregate_scores(Results(merged(references + runs)), [SWING, DOWN], ["opax"])["opax"]
+    num_seeds = rows(SWING, "opax", swing) + rows(DOWN, "opax", down) + rows(SWING, "random", swing[:, :2] - 1)
+    alone = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax"])["opax"]
     assert alone.panels == (SWING, DOWN)
     finals = [swing.max(1), down.max(1)]
     assert alone.score == pytest.approx(stats.trim_mean(np.concatenate(finals), 0.25))
     assert alone.interval == stratified_interval(finals) and alone.interval[0] < alone.score < alone.interval[1]
 
-    both = aggregate_scores(Results(merged(references + runs)), [SWING, DOWN], ["opax", "random", "h-ucrl"])
+    both = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax", "random", "h-ucrl"])
     # random has the swing-up only, and two rounds of it; h-ucrl has nothing
     assert list(both) == ["opax", "random"] and both["opax"].panels == (SWING,)
     assert both["opax"].score == pytest.approx(float(iqm(swing[:, :2].max(1))))
@@ -212,8 +212,8 @@ def test_panels_with_fewer_seeds_weigh_the_same_in_an_aggregate():
         row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
     ]
     swing, down = np.linspace(0, 1, 12)[:, None], np.array([[0.2], [0.9], [0.5], [0.7]])
-    runs = rows(SWING, "opax", swing) + rows(DOWN, "opax", down)
-    aggregate = aggregate_scores(Results(merged(references + runs)), [SWING, DOWN], ["opax"])["opax"]
+    num_seeds = rows(SWING, "opax", swing) + rows(DOWN, "opax", down)
+    aggregate = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax"])["opax"]
     # each of the four counts for three of the twelve
     values = np.sort([*swing[:, 0], *down[:, 0], *down[:, 0], *down[:, 0]])
     assert aggregate.score == pytest.approx(values[6:18].mean())
@@ -229,5 +229,5 @@ def merged(parts: list[dict]) -> list[dict]:
     """Metrics of the same round in one row, as runs write them."""
     together: dict[tuple, dict] = {}
     for row in parts:
-        together.setdefault(tuple(row[name] for name in ("setting", "method", "seed", "episode")), {}).update(row)
+        together.setdefault(tuple(row[name] for name in ("setting", "method", "seed", "round")), {}).update(row)
     return list(together.values())

@@ -26,15 +26,15 @@ from test_runs import contents, quiet, without_times
 from tiny import TINY
 
 EPISODES = 5
-BASE = replace(TINY, episodes=EPISODES, seeds=2, evaluate_every=0)
+BASE = replace(TINY, rounds=EPISODES, seeds=2, evaluate_every=0)
 METRICS = {"uncertainty": ("max_epistemic", "prediction_error"), "information": ("planned_information_gain",)}
 
 
 def worst(rows: list[dict], metrics: tuple[str, ...]) -> list[float]:
     """Of each episode, the largest over seeds and metrics; one that is not known is as large as can be."""
     value = lambda row, metric: math.inf if row[metric] is None else row[metric]
-    episodes = range(1, rows[-1]["episode"] + 1)
-    return [max(value(row, metric) for row in rows if row["episode"] == n for metric in metrics) for n in episodes]
+    rounds = range(1, rows[-1]["round"] + 1)
+    return [max(value(row, metric) for row in rows if row["round"] == n for metric in metrics) for n in rounds]
 
 
 @pytest.fixture(scope="module")
@@ -59,13 +59,13 @@ def test_a_run_stops_at_the_first_episode_below_the_tolerance(endless, tmp_path,
     store = RunStore.create(tmp_path / "run", replace(BASE, until=f"{quantity}<{tolerance!r}", evaluate_every=EPISODES))
     run(store, quiet)
     stopped = store.load_metrics()
-    assert stopped[-1]["episode"] == when < EPISODES
+    assert stopped[-1]["round"] == when < EPISODES
     shared = [{k: v for k, v in row.items() if k != "stopped" and "/" not in k} for row in stopped]
-    assert shared == [{k: v for k, v in row.items() if "/" not in k} for row in rows if row["episode"] <= when]
+    assert shared == [{k: v for k, v in row.items() if "/" not in k} for row in rows if row["round"] <= when]
     reason = store.why_stopped()
     assert reason is not None and reason.startswith(f"Stopped after episode {when} of at most {EPISODES}: ")
     assert f"in the worst of 2 runs, {'both below' if quantity == 'uncertainty' else 'below'} {tolerance:g}" in reason
-    assert [row["episode"] for row in stopped if "return/swing-up" in row] == [when, when], "tasks are tried after the last one"
+    assert [row["round"] for row in stopped if "return/swing-up" in row] == [when, when], "tasks are tried after the last one"
     assert [row.get("stopped") for row in stopped[-2:]] == [reason, reason]
 
 
@@ -75,7 +75,7 @@ def test_an_interrupted_run_stops_where_it_would_have(endless, tmp_path, capsys)
     run(whole, quiet)
     shutil.copytree(whole.folder, tmp_path / "again")
     again = RunStore.open(tmp_path / "again")
-    run(again, quiet, from_episode=when - 1)
+    run(again, quiet, from_round=when - 1)
     assert contents(again.folder) == contents(whole.folder)
     assert without_times(again.load_metrics()) == without_times(whole.load_metrics())
     resume([str(again.folder)])
@@ -85,7 +85,7 @@ def test_an_interrupted_run_stops_where_it_would_have(endless, tmp_path, capsys)
 
 
 def test_a_limit_that_comes_first_is_told(tmp_path):
-    store = RunStore.create(tmp_path / "run", replace(BASE, episodes=1, until="uncertainty<1e-9"))
+    store = RunStore.create(tmp_path / "run", replace(BASE, rounds=1, until="uncertainty<1e-9"))
     run(store, quiet)
     value = max(row["max_epistemic"] for row in store.load_metrics())
     told = "All 1 episodes are done, and uncertainty<1e-9 was not reached: the largest uncertainty is "
@@ -125,10 +125,10 @@ def test_a_model_that_was_just_proved_wrong_is_not_believed():
 
 def test_nobody_stops_before_a_learned_model_has_predicted_an_episode(endless, tmp_path):
     rows = endless.load_metrics()
-    assert [row["prediction_error"] is None for row in rows] == [row["episode"] == 1 for row in rows]
+    assert [row["prediction_error"] is None for row in rows] == [row["round"] == 1 for row in rows]
     store = RunStore.create(tmp_path / "run", replace(BASE, until="uncertainty<1e9"))
     run(store, quiet)
-    assert store.load_metrics()[-1]["episode"] == 2 and "the episode's predictions were off by" in store.why_stopped()
+    assert store.load_metrics()[-1]["round"] == 2 and "the episode's predictions were off by" in store.why_stopped()
 
 
 def test_errors_of_predictions_are_counted_beyond_the_noise(x64):
@@ -151,7 +151,7 @@ def test_the_estimate_knows_powers_of_the_episode(power):
     for done in (3, 4):
         history = [(n, float(n**-power)) for n in range(1, done + 1)]
         left = max(1, first - done)
-        assert rule.episodes_left(history) == left
+        assert rule.rounds_left(history) == left
         assert rule.outlook(history, 1000) == f"about {left} more episode{'s' if left > 1 else ''} until uncertainty<0.048"
     assert rule.outlook([(n, 1 / n) for n in range(1, 5)], 6) == "at this rate uncertainty<0.048 is not reached by episode 6"
 
@@ -161,9 +161,9 @@ def test_the_estimate_forgets_what_came_before_the_highest_value(sure):
     """A model that is too sure at first, then falls as 1/n: below 0.048 at episode 21."""
     rule = RunConfig(until="uncertainty<0.048").stopping_rule
     history = [(n, 0.001 if n <= sure else 1 / n) for n in range(1, sure + 4)]
-    assert rule.episodes_left(history) == 21 - (sure + 3)
-    assert rule.episodes_left(history[:-1]) is None, "two values are no course"
-    assert math.isinf(rule.episodes_left(history[:-2])), "it has only risen"
+    assert rule.rounds_left(history) == 21 - (sure + 3)
+    assert rule.rounds_left(history[:-1]) is None, "two values are no course"
+    assert math.isinf(rule.rounds_left(history[:-2])), "it has only risen"
 
 
 def test_the_estimate_survives_stairs():
@@ -172,7 +172,7 @@ def test_the_estimate_survives_stairs():
     stairs = [(n, (4 * (n // 4)) ** -0.5) for n in range(4, 29)]
     assert [n for n, value in stairs if value < 0.2] == [28]
     for done in range(6, len(stairs)):
-        left = rule.episodes_left(stairs[:done])
+        left = rule.rounds_left(stairs[:done])
         assert 0.5 <= (left + stairs[done - 1][0]) / 28 <= 2
 
 
@@ -181,17 +181,17 @@ def test_the_estimate_admits_what_it_does_not_know():
     assert rule.outlook([], 10) == "too early to say when information<2"
     assert rule.outlook([(1, 9.0), (2, 5.0)], 10) == "too early to say when information<2"
     assert rule.outlook([(1, 5.0), (2, 6.0), (3, 7.0)], 10) == "not falling yet towards information<2"
-    assert math.isinf(rule.episodes_left([(1, 5.0), (2, 5.0 - 1e-9), (3, 5.0 - 2e-9)]))
-    assert math.isinf(rule.episodes_left([(1, 5.0), (2, 3.0), (3, 4.9), (4, 5.0)])), "fell, and rose again"
-    assert rule.episodes_left([(1, 9.0), (2, 0.0), (3, 6.0)]) is None, "nothing is no logarithm"
+    assert math.isinf(rule.rounds_left([(1, 5.0), (2, 5.0 - 1e-9), (3, 5.0 - 2e-9)]))
+    assert math.isinf(rule.rounds_left([(1, 5.0), (2, 3.0), (3, 4.9), (4, 5.0)])), "fell, and rose again"
+    assert rule.rounds_left([(1, 9.0), (2, 0.0), (3, 6.0)]) is None, "nothing is no logarithm"
     sure = RunConfig(until="uncertainty<0.3").stopping_rule
     assert sure.outlook([(1, 0.2)], 10) == "uncertainty<0.3 is reached, but not confirmed by an episode's predictions yet"
 
 
 def test_progress_says_how_many_more():
     text = io.StringIO()
-    config = replace(TINY, episodes=20, until="uncertainty<0.099")
-    row = lambda n: {"seed": 0, "episode": n, "transitions": 12 * n, "max_epistemic": 1 / n, "prediction_error": 0.125}
+    config = replace(TINY, rounds=20, until="uncertainty<0.099")
+    row = lambda n: {"seed": 0, "round": n, "transitions": 12 * n, "max_epistemic": 1 / n, "prediction_error": 0.125}
     with LiveProgress(config, Console(file=text, width=200), [row(n) for n in (1, 2, 3)]) as progress:
         progress("done", 4, [row(4)])
     printed = text.getvalue()
@@ -204,7 +204,7 @@ def test_progress_says_how_many_more():
 @pytest.mark.parametrize(("model", "shown"), [(TINY.model, 0.5), (ProbabilisticEnsemble(), 0.25)])
 def test_the_uncertainty_that_is_shown_suits_the_model(model, shown):
     text = io.StringIO()
-    row = {"seed": 0, "episode": 1, "transitions": 12, "max_epistemic_common": 0.5, "max_epistemic": 0.25}
+    row = {"seed": 0, "round": 1, "transitions": 12, "max_epistemic_common": 0.5, "max_epistemic": 0.25}
     with LiveProgress(replace(TINY, model=model), Console(file=text, width=200), []) as progress:
         progress("done", 1, [row])
     assert f", uncertainty {shown}" in text.getvalue()
@@ -250,5 +250,5 @@ def test_a_system_of_ones_own_stops_too(tmp_path):
         with pytest.raises(SondeError, match=r"Stopped after episode 1 of at most 3.*solve tasks"):
             experiment.ask()
     with Experiment(tmp_path / "run", config) as experiment:
-        assert experiment.finished and experiment.episode == 1
+        assert experiment.finished and experiment.round == 1
     assert np.isfinite(gains).all()

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tyro
 
-from sonde import ICEM, Belief, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TaskSettings, TrueDynamics
-from sonde._internal.randomness import episode_keys
+from sonde import ICEM, Prediction, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TaskSettings, TrueDynamics
+from sonde._internal.randomness import round_keys
 from sonde.cli._main import ExploreArguments
 from sonde.control._controller import Controller
 from sonde.data import Data
@@ -90,10 +90,10 @@ class Divided(Posterior):
 
     side: jax.Array
 
-    def believe(self, x, u):
+    def predict(self, x, u):
         means = jnp.stack([x + u, x - u])
         mine = jnp.where(self.side == 0, x, jnp.where(self.side > 0, x + u, x - u))
-        return Belief(mine, jnp.abs(u), 1 + 0 * u, Members(means, jnp.ones_like(means)))
+        return Prediction(mine, jnp.abs(u), 1 + 0 * u, Members(means, jnp.ones_like(means)))
 
     def member(self, index):
         return Divided(jnp.where(index % 2 == 0, 1, -1) + 0 * self.side)
@@ -109,7 +109,7 @@ class OneByOne(Pendulum):
 
 def test_what_is_good_on_average_over_members_may_be_nothing_to_their_mean(x64):
     """Worth x'^2: on the mean x' = x, whatever is done; over both members it is x^2 + u^2."""
-    keys, task = episode_keys([0, 1], 0), Task(lambda x, u, x_next: x_next[0] ** 2)
+    keys, task = round_keys([0, 1], 0), Task(lambda x, u, x_next: x_next[0] ** 2)
     solver = ICEM(horizon=1, samples=50, elites=5, iterations=6)
     posterior, data = Divided(jnp.zeros(2, int)), Data.empty(1, 1, 1)
     policies = [task_policy(OneByOne(), posterior, task, solver, data, keys, members) for members in (0, 2)]

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from gp_reference import condition, data_of, log_posterior
 from sonde import ICEM, Explorer, GaussianProcess, JaxWorld, Pendulum, ProbabilisticEnsemble, SondeError, Trajectory
-from sonde._internal.lockstep import one_run
+from sonde._internal.lockstep import one_seed
 from sonde.analysis._linear import controllability_matrix, matched
 from sonde.evaluation._evaluate import TrueDynamics
 from sonde.runs._analysis import REFIT_PRIOR, learned_system, refitted
@@ -132,8 +132,8 @@ def test_a_learned_pendulum_rests_where_the_true_one_does():
 
 def test_a_study_may_fit_anew(x64):
     """To all measurements, held-out ones too, as well as SciPy does; the run itself is left alone."""
-    explorer = told(GaussianProcess(rank=128), 80, holdout=0.3, calibrated=True)
-    own, anew, data = one_run(explorer.posterior).posterior, refitted(explorer), one_run(explorer.data)
+    explorer = told(GaussianProcess(rank=128), 80, holdout=0.3, recalibrate=True)
+    own, anew, data = one_seed(explorer.posterior).posterior, refitted(explorer), one_seed(explorer.data)
     wide = GaussianProcess(prior_std=REFIT_PRIOR)
     z, changes = np.asarray(data.inputs()), np.asarray(data.targets())
 
@@ -170,7 +170,7 @@ def test_an_ensemble_can_be_studied():
 
 
 def test_where_nothing_was_measured_nothing_is_claimed(monkeypatch):
-    """Far from its data a fixed Gaussian process believes that nothing changes: every place would be an equilibrium."""
+    """Far from its data a fixed Gaussian process predicts that nothing changes: every place would be an equilibrium."""
     rng, world = np.random.default_rng(2), Pendulum()
     theta, speed = np.pi + rng.uniform(-0.5, 0.5, 80), rng.uniform(-1, 1, 80)
     x, u = np.stack([np.cos(theta), np.sin(theta), speed], axis=-1), rng.uniform(-1, 1, (80, 1))
@@ -233,11 +233,11 @@ def test_error_bars_of_a_root_by_hand(x64):
         state_names = ("a",)
 
     (rest,) = LearnedSystem(posterior, Slope(), z[:, :1]).equilibria()
-    believe = jax.jit(lambda x: posterior.believe(x, jnp.zeros(1)))
-    belief = believe(jnp.asarray(rest.state))
-    np.testing.assert_allclose(belief.mean, rest.state, atol=1e-6)
-    slope = (believe(jnp.asarray(rest.state + 1e-4)).mean - believe(jnp.asarray(rest.state - 1e-4)).mean) / 2e-4 - 1
-    np.testing.assert_allclose(rest.point_std, np.abs(belief.epistemic_std / slope), rtol=1e-5)
+    predict = jax.jit(lambda x: posterior.predict(x, jnp.zeros(1)))
+    prediction = predict(jnp.asarray(rest.state))
+    np.testing.assert_allclose(prediction.mean, rest.state, atol=1e-6)
+    slope = (predict(jnp.asarray(rest.state + 1e-4)).mean - predict(jnp.asarray(rest.state - 1e-4)).mean) / 2e-4 - 1
+    np.testing.assert_allclose(rest.point_std, np.abs(prediction.epistemic_std / slope), rtol=1e-5)
 
 
 # ---- linear algebra ----------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 from gp_reference import condition, data_of, parameters, problem
-from sonde import Belief, Explorer, GaussianProcess, Pendulum, ProbabilisticEnsemble, SondeError, rollout
-from sonde._internal.lockstep import one_run
-from sonde.imagination import Mean, Optimistic, draw_chance
+from sonde import Prediction, Explorer, GaussianProcess, Pendulum, ProbabilisticEnsemble, SondeError, rollout
+from sonde._internal.lockstep import one_seed
+from sonde.imagination import Mean, Optimistic, draw_noise
 from sonde.models._prior import Prior
 from sonde.runs._config import from_json, to_json
 from sonde.runs._run import build_explorer
@@ -113,17 +113,17 @@ def test_held_out_beta_is_the_smallest_that_holds_the_share(x64):
     rng = np.random.default_rng(4)
     mean, std, truth = rng.normal(size=(200, 2)), rng.uniform(0.1, 3, (200, 2)), rng.normal(size=(200, 2))
     rows = rng.uniform(size=200) < 0.6
-    belief = Belief(jnp.asarray(mean), jnp.asarray(std), jnp.asarray(std))
+    prediction = Prediction(jnp.asarray(mean), jnp.asarray(std), jnp.asarray(std))
     for delta in (0.05, 0.1, 0.5):
-        beta = np.asarray(held_out_beta(belief, jnp.asarray(truth), jnp.asarray(rows), delta, 2.0))
+        beta = np.asarray(held_out_beta(prediction, jnp.asarray(truth), jnp.asarray(rows), delta, 2.0))
         held = lambda width: np.mean(np.abs(truth - mean)[rows] <= width * std[rows], axis=0)
         assert (held(beta * (1 + 1e-12)) >= 1 - delta).all()
         assert (held(beta * (1 - 1e-9)) < 1 - delta).all()
 
 
 def test_held_out_beta_without_held_out_rows(x64):
-    belief = Belief(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
-    few = held_out_beta(belief, jnp.ones((20, 2)), jnp.arange(20) < 9, 0.1, 1.7)
+    prediction = Prediction(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
+    few = held_out_beta(prediction, jnp.ones((20, 2)), jnp.arange(20) < 9, 0.1, 1.7)
     np.testing.assert_array_equal(few, [1.7, 1.7])
 
 
@@ -131,25 +131,25 @@ def test_held_out_beta_without_held_out_rows(x64):
 
 
 def test_beta_of_the_belief_is_what_optimism_uses(x64):
-    belief = Belief(jnp.zeros(2), jnp.asarray([1.0, 2.0]), jnp.ones(2), beta=jnp.asarray([3.0, 0.5]))
-    chance = jax.tree.map(lambda leaf: leaf[0], draw_chance(jax.random.key(0), 1, 2))
+    prediction = Prediction(jnp.zeros(2), jnp.asarray([1.0, 2.0]), jnp.ones(2), beta=jnp.asarray([3.0, 0.5]))
+    draws = jax.tree.map(lambda leaf: leaf[0], draw_noise(jax.random.key(0), 1, 2))
     eta = jnp.asarray([1.0, -1.0])
-    np.testing.assert_array_equal(Optimistic(beta=9.0).next_state(belief, eta, chance), [3.0, -1.0])
-    np.testing.assert_array_equal(Mean(beta=9.0).next_state(belief, eta[:0], chance), [0.0, 0.0])
+    np.testing.assert_array_equal(Optimistic(beta=9.0).next_state(prediction, eta, draws), [3.0, -1.0])
+    np.testing.assert_array_equal(Mean(beta=9.0).next_state(prediction, eta[:0], draws), [0.0, 0.0])
 
 
 def expected_by_theory(explorer: Explorer, run: int) -> np.ndarray:
     points = np.concatenate([explorer.data.states, explorer.data.actions], axis=-1)[run, : explorer.transitions]
-    information = exact_information_gain(Prior.of(one_run(explorer.posterior, run)), points)
+    information = exact_information_gain(Prior.of(one_seed(explorer.posterior, run)), points)
     return 1.5 + np.sqrt(2 * (information + 1 + np.log(3 / 0.3)))
 
 
 def expected_by_held_out(explorer: Explorer, run: int) -> np.ndarray:
-    params, data = one_run((explorer.params, explorer.data), run)
-    believe = jax.jit(lambda p, d: jax.vmap(explorer.model.condition(p, d.without(0.4)).believe)(d.states, d.actions))
+    params, data = one_seed((explorer.params, explorer.data), run)
+    predict = jax.jit(lambda p, d: jax.vmap(explorer.model.condition(p, d.without(0.4)).predict)(d.states, d.actions))
     with jax.enable_x64(True):
-        belief, rows = believe(params, data), np.asarray(data.held_out(0.4))
-    misses = np.abs(np.asarray(data.next_states) - np.asarray(belief.mean)) / np.asarray(belief.epistemic_std)
+        prediction, rows = predict(params, data), np.asarray(data.held_out(0.4))
+    misses = np.abs(np.asarray(data.next_states) - np.asarray(prediction.mean)) / np.asarray(prediction.epistemic_std)
     return np.quantile(misses[rows], 0.7, axis=0, method="inverted_cdf")
 
 
@@ -165,7 +165,7 @@ def test_a_beta_that_follows_the_data_is_right_and_compiles_once(rule, expected)
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    explorer = build_explorer(replace(TINY, horizon=13, episodes=4, seeds=2, delta=0.3, **rule))
+    explorer = build_explorer(replace(TINY, horizon=13, rounds=4, seeds=2, delta=0.3, **rule))
     counts, betas = [], []
     for _ in range(4):
         explorer.tell(rollout(Pendulum(), explorer.ask(), 13))
@@ -175,8 +175,8 @@ def test_a_beta_that_follows_the_data_is_right_and_compiles_once(rule, expected)
     assert not np.array_equal(betas[-1], betas[-2])
     for run in range(2):
         np.testing.assert_allclose(betas[-1][run], expected(explorer, run), rtol=1e-6)
-    belief = explorer.believe(np.asarray(explorer.data.states[:, 3]), np.zeros((2, 1)))
-    np.testing.assert_array_equal(belief.beta, betas[-1])
+    prediction = explorer.predict(np.asarray(explorer.data.states[:, 3]), np.zeros((2, 1)))
+    np.testing.assert_array_equal(prediction.beta, betas[-1])
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Beliefs about Jacobians: against finite differences, dense algebra on scikit-learn's kernels, and draws of functions."""
+"""Predictions about Jacobians: against finite differences, dense algebra on scikit-learn's kernels, and draws of functions."""
 
 from functools import partial
 
@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, condition, data_of, parameters, problem, reference_kernel, reference_scale
-from sonde import Belief, GaussianProcess, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TrueDynamics
+from sonde import Prediction, GaussianProcess, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TrueDynamics
 from sonde.models._calibration import Calibrated, Confident, Factors
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._jacobian import mean_jacobian
 from sonde.models._kernels import KERNELS, Kernel
-from sonde.models._jacobian import believe_jacobian
+from sonde.models._jacobian import predict_jacobian
 
 COUNT = 2000
-believe = partial(jax.jit, static_argnums=4)(believe_jacobian)
+predict = partial(jax.jit, static_argnums=4)(predict_jacobian)
 X, U = np.array([0.3, -0.4]), np.array([0.2])
 
 
@@ -43,28 +43,28 @@ def reference_slopes(kernel: str, output: int, z: np.ndarray, change: np.ndarray
 @pytest.mark.parametrize(("kernel", "tolerance"), [("rbf", 1e-4), ("matern32", 2e-2), ("matern52", 1e-3), ("linear", 1e-6)])
 def test_gaussian_process_slopes_against_dense_algebra(x64, kernel, tolerance):
     posterior, z, changes = gp(kernel)
-    belief = believe(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), COUNT)
+    prediction = predict(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), COUNT)
     for j in range(2):
         mean, covariance = reference_slopes(kernel, j, z, changes[:, j])
-        np.testing.assert_allclose(belief.mean[j] - np.eye(3)[j], mean, rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(belief.std[j], np.sqrt(np.diag(covariance)), rtol=tolerance)
+        np.testing.assert_allclose(prediction.mean[j] - np.eye(3)[j], mean, rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(prediction.std[j], np.sqrt(np.diag(covariance)), rtol=tolerance)
         # samples have the whole covariance
-        samples = np.asarray(belief.samples[:, j])
+        samples = np.asarray(prediction.samples[:, j])
         scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
         np.testing.assert_allclose(np.cov(samples.T) / scale, covariance / scale, atol=0.1)
-        np.testing.assert_allclose(samples.mean(axis=0), belief.mean[j], atol=0.1 * np.sqrt(np.diag(covariance)).max())
+        np.testing.assert_allclose(samples.mean(axis=0), prediction.mean[j], atol=0.1 * np.sqrt(np.diag(covariance)).max())
 
 
 @pytest.mark.parametrize("rank", [0, 30])
 def test_the_mean_jacobian_is_the_slope_of_the_mean(x64, rank):
     posterior, _, _ = gp(rank=rank)
-    belief = believe(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
-    step, mean = 1e-5, jax.jit(lambda z: posterior.believe(z[:2], z[2:]).mean)
+    prediction = predict(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+    step, mean = 1e-5, jax.jit(lambda z: posterior.predict(z[:2], z[2:]).mean)
     z = np.concatenate([X, U])
     differences = [(mean(z + step * e) - mean(z - step * e)) / (2 * step) for e in np.eye(3)]
-    np.testing.assert_allclose(belief.mean, np.stack(differences, axis=1), rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(prediction.mean, np.stack(differences, axis=1), rtol=1e-6, atol=1e-7)
     automatic = jax.jit(mean_jacobian)(posterior, jnp.asarray(X), jnp.asarray(U))
-    np.testing.assert_allclose(belief.mean, automatic, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(prediction.mean, automatic, rtol=1e-9, atol=1e-10)
 
 
 def test_slopes_in_units_of_given_scales(x64):
@@ -76,8 +76,8 @@ def test_slopes_in_units_of_given_scales(x64):
     given = condition(model, model.init(2, 1, jax.random.key(0)), data_of(z, changes))
     unit = condition(plain, plain.init(2, 1, jax.random.key(0)), data_of(z / scales, changes / spread))
     key = jax.random.key(0)
-    ours = believe(given, jnp.asarray(X), jnp.asarray(U), key, 10)
-    theirs = believe(unit, jnp.asarray(X / scales[:2]), jnp.asarray(U / scales[2:]), key, 10)
+    ours = predict(given, jnp.asarray(X), jnp.asarray(U), key, 10)
+    theirs = predict(unit, jnp.asarray(X / scales[:2]), jnp.asarray(U / scales[2:]), key, 10)
     factor = spread[:, None] / scales
     np.testing.assert_allclose(ours.std, factor * theirs.std, rtol=1e-9)
     np.testing.assert_allclose(ours.mean - np.eye(2, 3), factor * (theirs.mean - np.eye(2, 3)), rtol=1e-9)
@@ -92,13 +92,13 @@ def ensemble():
 
 
 def test_ensemble_slopes_are_those_of_its_members(x64, ensemble):
-    belief = believe(ensemble, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
-    members = jax.jit(lambda z: ensemble.believe(z[:2], z[2:]).members.means)
+    prediction = predict(ensemble, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+    members = jax.jit(lambda z: ensemble.predict(z[:2], z[2:]).members.means)
     z, step = np.concatenate([X, U]), 1e-2  # networks are in single precision
     differences = np.stack([(members(z + step * e) - members(z - step * e)) / (2 * step) for e in np.eye(3)], axis=-1)
-    np.testing.assert_allclose(belief.samples, differences, atol=2e-3)
-    np.testing.assert_allclose(belief.mean, differences.mean(axis=0), atol=2e-3)
-    np.testing.assert_allclose(belief.std, differences.std(axis=0), atol=2e-3)
+    np.testing.assert_allclose(prediction.samples, differences, atol=2e-3)
+    np.testing.assert_allclose(prediction.mean, differences.mean(axis=0), atol=2e-3)
+    np.testing.assert_allclose(prediction.std, differences.std(axis=0), atol=2e-3)
 
 
 def test_calibration_widens_slopes_and_a_beta_does_not(x64, ensemble):
@@ -106,27 +106,27 @@ def test_calibration_widens_slopes_and_a_beta_does_not(x64, ensemble):
     arguments = (jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 50)
     times = np.array([[3.0], [0.5]])
     for posterior in (ensemble, gp()[0]):
-        plain, wide = believe(posterior, *arguments), believe(Calibrated(posterior, factors), *arguments)
+        plain, wide = predict(posterior, *arguments), predict(Calibrated(posterior, factors), *arguments)
         np.testing.assert_allclose(wide.mean, plain.mean)
         np.testing.assert_allclose(wide.std, times * plain.std, rtol=1e-6)
         np.testing.assert_allclose(np.std(wide.samples, axis=0), times * np.std(plain.samples, axis=0), rtol=1e-5)
-        same = believe(Confident(posterior, jnp.full(2, 9.0)), *arguments)
+        same = predict(Confident(posterior, jnp.full(2, 9.0)), *arguments)
         np.testing.assert_array_equal(same.samples, plain.samples)
 
 
 def test_the_truth_has_no_doubt(x64):
-    belief = believe(TrueDynamics(Pendulum()), jnp.asarray([1.0, 0.0, 0.0]), jnp.zeros(1), jax.random.key(0), 10)
-    assert not np.asarray(belief.std).any()
-    np.testing.assert_allclose(belief.mean[2], [0.0, 0.75, 1.0, 0.3], atol=1e-12)  # 15 dt sin th + thdot + 6 dt u
+    prediction = predict(TrueDynamics(Pendulum()), jnp.asarray([1.0, 0.0, 0.0]), jnp.zeros(1), jax.random.key(0), 10)
+    assert not np.asarray(prediction.std).any()
+    np.testing.assert_allclose(prediction.mean[2], [0.0, 0.75, 1.0, 0.3], atol=1e-12)  # 15 dt sin th + thdot + 6 dt u
 
 
 def test_what_has_no_derivatives_is_refused(x64, monkeypatch):
     class Stubborn(Posterior):
-        def believe(self, x, u):
-            return Belief(x, x, x)
+        def predict(self, x, u):
+            return Prediction(x, x, x)
 
     with pytest.raises(SondeError, match="Stubborn does not say how sure it is of its derivatives"):
-        believe_jacobian(Stubborn(), jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+        predict_jacobian(Stubborn(), jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
     monkeypatch.setitem(KERNELS, "rbf", Kernel(*KERNELS["rbf"][:2]))
     with pytest.raises(SondeError, match="under the kernel 'rbf' have no derivative"):
-        believe_jacobian(gp()[0], jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+        predict_jacobian(gp()[0], jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)

@@ -9,7 +9,7 @@ import pytest
 
 from gp_reference import condition, data_of, parameters, problem, reference_kernel, reference_scale
 from sonde import GaussianProcess, ProbabilisticEnsemble, SondeError
-from sonde._internal.lockstep import one_run
+from sonde._internal.lockstep import one_seed
 from sonde.evaluation._metrics import realised_information_gain
 from sonde.models._normaliser import Normaliser
 from sonde.models._prior import Prior
@@ -96,7 +96,7 @@ def test_the_bound_is_what_runs_report(x64):
     model = GaussianProcess(hyperparameters="fixed", rank=0)
     posterior = jax.tree.map(lambda leaf: leaf[None], condition(model, parameters(), data_of(z, changes, 30, rng)))
     realised = realised_information_gain(posterior, queries[None, :, :2], queries[None, :, 2:])
-    bound = information_bound(Prior.of(one_run(posterior)), queries, z)
+    bound = information_bound(Prior.of(one_seed(posterior)), queries, z)
     np.testing.assert_allclose(realised[0], bound.sum(), rtol=1e-7)
 
 
@@ -162,12 +162,12 @@ def test_greedy_gains_are_those_of_a_set_of_points():
 
 def test_model_complexity_by_hand():
     rng = np.random.default_rng(7)
-    episodes = list(rng.normal(size=(3, 5, DZ)))
-    expected = sum(NOISE[j] ** 2 * np.trace(covariance("rbf", j, episodes[0], episodes[0])) for j in range(2))
+    rounds = list(rng.normal(size=(3, 5, DZ)))
+    expected = sum(NOISE[j] ** 2 * np.trace(covariance("rbf", j, rounds[0], rounds[0])) for j in range(2))
     for n in (1, 2):
-        given = np.concatenate(episodes[:n])
-        expected += sum(NOISE[j] ** 2 * np.trace(posterior_covariance("rbf", j, episodes[n], given)) for j in range(2))
-    np.testing.assert_allclose(model_complexity(prior_of(), episodes), expected, rtol=1e-9)
+        given = np.concatenate(rounds[:n])
+        expected += sum(NOISE[j] ** 2 * np.trace(posterior_covariance("rbf", j, rounds[n], given)) for j in range(2))
+    np.testing.assert_allclose(model_complexity(prior_of(), rounds), expected, rtol=1e-9)
 
 
 def test_greedy_model_complexity_is_that_of_its_episodes_and_above_others():
@@ -175,12 +175,12 @@ def test_greedy_model_complexity_is_that_of_its_episodes_and_above_others():
     prior, candidates = prior_of(), rng.normal(size=(40, DZ))
     greedy = greedy_model_complexity(prior, candidates, 4, 6)
     # the same episodes, one at a time: all steps where the norm of the std is largest
-    episodes = []
+    rounds = []
     for _ in range(4):
-        given = np.concatenate([*episodes, np.zeros((0, DZ))])
+        given = np.concatenate([*rounds, np.zeros((0, DZ))])
         squared = sum(NOISE[j] ** 2 * np.diag(posterior_covariance("rbf", j, candidates, given)) for j in range(2))
-        episodes.append(np.repeat(candidates[[np.argmax(squared)]], 6, axis=0))
-        np.testing.assert_allclose(greedy[len(episodes) - 1], model_complexity(prior, episodes), rtol=1e-8)
+        rounds.append(np.repeat(candidates[[np.argmax(squared)]], 6, axis=0))
+        np.testing.assert_allclose(greedy[len(rounds) - 1], model_complexity(prior, rounds), rtol=1e-8)
     for _ in range(10):
         assert model_complexity(prior, list(rng.choice(candidates, (4, 6)))) < greedy[-1]
 

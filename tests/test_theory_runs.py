@@ -19,7 +19,7 @@ from sonde import (
     preset,
 )
 from sonde._internal.errors import SondeError
-from sonde._internal.lockstep import one_run
+from sonde._internal.lockstep import one_seed
 from sonde.evaluation._decay import fit_decay
 from sonde.models._prior import Prior
 from sonde.runs._analysis import refitted
@@ -50,14 +50,14 @@ def done(folder, config: RunConfig) -> RunStore:
 def fixed(tmp_path_factory) -> RunStore:
     """Ten seeds, the exact posterior, a given norm; planned for information."""
     model = replace(FIXED_GP, rank=0)
-    config = replace(TINY, model=model, seeds=10, episodes=5, horizon=15, evaluate_every=0, norm_bound=2.0, delta=0.2)
+    config = replace(TINY, model=model, seeds=10, rounds=5, horizon=15, evaluate_every=0, norm_bound=2.0, delta=0.2)
     return done(tmp_path_factory.mktemp("theory") / "run", config)
 
 
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory) -> RunStore:
     """Two seeds that learn their hyper-parameters."""
-    config = replace(TINY, method="random", seeds=2, episodes=1, horizon=20, evaluate_every=0)
+    config = replace(TINY, method="random", seeds=2, rounds=1, horizon=20, evaluate_every=0)
     return done(tmp_path_factory.mktemp("learned") / "run", config)
 
 
@@ -80,7 +80,7 @@ def test_what_a_run_notes_is_what_theory_says(fixed):
     explorer, config = restore_explorer(fixed, 5), fixed.config
     reachable = np.concatenate(Pendulum().reachable()[:2], axis=1)
     for seed in (0, 7):
-        prior = Prior.of(one_run(explorer.posterior, seed))
+        prior = Prior.of(one_seed(explorer.posterior, seed))
         points = np.concatenate([explorer.data.states[seed], explorer.data.actions[seed]], axis=-1)
         information, gamma = exact_information_gain(prior, points), greedy_information(prior, reachable, 75)[-1]
         beta = 2.0 + np.sqrt(2 * (information + 1 + np.log(3 / 0.2))).max()
@@ -111,8 +111,8 @@ def test_the_figure_shows_the_metrics(fixed, tmp_path):
 
 
 def test_only_what_keeps_its_prior_has_theory(learned, tmp_path):
-    calibrated = replace(learned.config, model=FIXED_GP, holdout=0.3, calibrated=True)
-    for store in (learned, done(tmp_path / "calibrated", calibrated)):
+    recalibrate = replace(learned.config, model=FIXED_GP, holdout=0.3, recalibrate=True)
+    for store in (learned, done(tmp_path / "calibrated", recalibrate)):
         assert not any(key.startswith("theory/") for row in store.load_metrics() for key in row)
         assert not draw_theory(store, tmp_path / "theory.png")
 
@@ -127,7 +127,7 @@ def test_where_nobody_knows_what_can_be_reached_there_is_no_bound():
 
 def test_the_preset_is_the_setting_of_the_theory():
     config = preset("pendulum-gp-theory")
-    assert isinstance(config.model, GaussianProcess) and config.model.hyperparameters == "fixed" and not config.calibrated
+    assert isinstance(config.model, GaussianProcess) and config.model.hyperparameters == "fixed" and not config.recalibrate
 
 
 # ---- rates -------------------------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_analyse_says_what_was_fitted_anew(learned, monkeypatch, capsys):
 def test_analyse_refuses_what_it_cannot_do(fixed, monkeypatch, capsys, tmp_path):
     RunStore.create(tmp_path / "new", TINY)
     small = ProbabilisticEnsemble(members=2, layers=1, width=4, epochs=1)
-    ensemble = done(tmp_path / "pe", replace(TINY, model=small, method="random", episodes=1, evaluate_every=0))
+    ensemble = done(tmp_path / "pe", replace(TINY, model=small, method="random", rounds=1, evaluate_every=0))
     for args, message in [
         (["nowhere"], "nowhere is not the folder of a run"),
         ([str(tmp_path / "new")], "no finished episode yet"),

@@ -5,12 +5,12 @@ from sonde.runs._config import RunConfig
 from sonde.solvers._icem import ICEM
 
 TINY = RunConfig(
-    episodes=3,
+    rounds=3,
     horizon=12,
     evaluation_horizon=10,
     model=GaussianProcess(steps=3, rank=16),
     solver=ICEM(samples=16, elites=4, iterations=2, horizon=5),
 )
-TINY_LENGTHS = ["--episodes", "3", "--horizon", "12", "--evaluation-horizon", "10"]
+TINY_LENGTHS = ["--rounds", "3", "--horizon", "12", "--evaluation-horizon", "10"]
 TINY_SOLVER = ["--solver.samples", "16", "--solver.elites", "4", "--solver.iterations", "2", "--solver.horizon", "5"]
 TINY_OPTIONS = [*TINY_LENGTHS, "--model.steps", "3", "--model.rank", "16", *TINY_SOLVER]

@@ -19,7 +19,7 @@ _EXPORTS = {
     "sonde.evaluation._evaluate": "TrueDynamics evaluate normalised_score",
     "sonde.explorer": "Explorer",
     "sonde.methods": "METHODS",
-    "sonde.models": "Belief GaussianProcess Model Posterior ProbabilisticEnsemble",
+    "sonde.models": "Prediction GaussianProcess Model Posterior ProbabilisticEnsemble",
     "sonde.worlds._task": "GoalTask Task",
     "sonde.control._controller": "Controller",
     "sonde.runs._presets": "PRESETS preset",

@@ -30,7 +30,7 @@ class Trajectory:
     world_seconds: float = 0.0
     """Time that the system took for its steps, where that was measured."""
 
-    def checked(self, runs: int, state_dim: int, action_dim: int) -> "Trajectory":
+    def checked(self, num_seeds: int, state_dim: int, action_dim: int) -> "Trajectory":
         """The same trajectory as float64 [S, T, ...], or an error that says what is wrong with it."""
         wanted = {"states": state_dim, "actions": action_dim, "next_states": state_dim}
         arrays = {}
@@ -39,11 +39,11 @@ class Trajectory:
                 array = np.asarray(getattr(self, name), dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise SondeError(f"trajectory: {name} must be an array of numbers ({error})") from None
-            if array.ndim == 2 and runs == 1:
+            if array.ndim == 2 and num_seeds == 1:
                 array = array[None]
-            if array.ndim != 3 or array.shape[0] != runs or array.shape[2] != dim or array.shape[1] == 0:
+            if array.ndim != 3 or array.shape[0] != num_seeds or array.shape[2] != dim or array.shape[1] == 0:
                 raise SondeError(
-                    f"trajectory: {name} must have shape [runs={runs}, steps >= 1, {dim}], got {list(array.shape)}"
+                    f"trajectory: {name} must have shape [runs={num_seeds}, steps >= 1, {dim}], got {list(array.shape)}"
                 )
             if not np.isfinite(array).all():
                 run, step, column = np.argwhere(~np.isfinite(array))[0]

@@ -1,6 +1,6 @@
 """How a planner may treat what it does not know.
 
-An imagination turns a `Belief` into an imagined next state. It says how many extra controls the planner must choose for that,
+An imagination turns a `Prediction` into an imagined next state. It says how many extra controls the planner must choose for that,
 and how many particles of one plan can differ; no more than those are simulated.
 """
 
@@ -14,25 +14,25 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError, whole
-from sonde.models._base import Belief, Members, Posterior
+from sonde.models._base import Prediction, Members, Posterior
 
 
-class Chance(NamedTuple):
-    """All that one particle needs of chance, per step. What an imagination does not use, the compiler leaves out."""
+class NoiseDraws(NamedTuple):
+    """All that one particle needs of draws, per step. What an imagination does not use, the compiler leaves out."""
 
     noise: Float[Array, "*H dx"]
     """Standard normal: the system's noise."""
-    belief: Float[Array, "*H dx"]
+    prediction: Float[Array, "*H dx"]
     """Standard normal: which of the plausible states is imagined."""
     member: Float[Array, "*H"]
-    """Uniform in [0, 1): which member of an ensemble is believed."""
+    """Uniform in [0, 1): which member of an ensemble is predicted."""
 
 
-def draw_chance(key: Key[Array, ""], horizon: int, state_dim: int) -> Chance:
-    """The chance of one particle for a whole plan; single precision is plenty for it."""
-    noise, belief, member = jax.random.split(key, 3)
+def draw_noise(key: Key[Array, ""], horizon: int, state_dim: int) -> NoiseDraws:
+    """The draws of one particle for a whole plan; single precision is plenty for it."""
+    noise, prediction, member = jax.random.split(key, 3)
     normal = lambda k: jax.random.normal(k, (horizon, state_dim), jnp.float32)
-    return Chance(normal(noise), normal(belief), jax.random.uniform(member, (horizon,), jnp.float32))
+    return NoiseDraws(normal(noise), normal(prediction), jax.random.uniform(member, (horizon,), jnp.float32))
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Imagination(abc.ABC):
         del state_dim
         return 0
 
-    def opposing_controls(self, state_dim: int) -> int:
-        """How many numbers in [-1, 1] an opponent chooses per step, to make the plan as bad as it can be."""
+    def adversary_controls(self, state_dim: int) -> int:
+        """How many numbers in [-1, 1] an adversary chooses per step, to make the plan as bad as it can be."""
         del state_dim
         return 0
 
@@ -73,103 +73,103 @@ class Imagination(abc.ABC):
         return posterior
 
     @abc.abstractmethod
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The imagined next state before the system's noise, and the std of that noise."""
 
-    def next_state(self, belief: Belief, extra: Float[Array, " extra"], chance: Chance) -> Float[Array, " dx"]:
+    def next_state(self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws) -> Float[Array, " dx"]:
         """The imagined next state."""
-        centre, std = self.settle(belief, extra, chance)
-        return centre + std * chance.noise if self.noise else centre
+        centre, std = self.resolve(prediction, extra, draws)
+        return centre + std * draws.aleatoric if self.noise else centre
 
 
 @dataclass(frozen=True)
 class Optimistic(Imagination):
-    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, and so may believe the plausible.
+    """x' = mean + beta * epistemic_std * eta: the planner also chooses eta in [-1, 1]^dx, and so may predict the plausible.
 
-    Where the belief comes with a beta of its own, that one counts.
+    Where the prediction comes with a beta of its own, that one counts.
     """
 
     def extra_controls(self, state_dim: int) -> int:
         """One eta per state dimension."""
         return state_dim
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The luckiest plausible state, as the planner defines luck."""
-        del chance
-        return _plausible(belief, self.beta, extra), belief.aleatoric_std
+        del draws
+        return _plausible(prediction, self.beta, extra), prediction.aleatoric_std
 
 
 @dataclass(frozen=True)
 class Pessimistic(Imagination):
-    """x' = mean + beta * epistemic_std * eta, where an opponent chooses eta in [-1, 1]^dx: the plan must survive the plausible.
+    """x' = mean + beta * epistemic_std * eta, where an adversary chooses eta in [-1, 1]^dx: the plan must survive the plausible.
 
-    Where the belief comes with a beta of its own, that one counts.
+    Where the prediction comes with a beta of its own, that one counts.
     """
 
-    opposing_steps: int = 1
+    adversary_steps: int = 1
     """Steps of the search for the eta that hurts a plan most; each follows one gradient of the plan's worth."""
 
-    possible: Callable[[Array], Array] | None = None
-    """Brings a state to one that the system can have, where more is known of that than the model knows (`World.possible`)."""
+    project: Callable[[Array], Array] | None = None
+    """Brings a state to one that the system can have, where more is known of that than the model knows (`World.project`)."""
 
     def __post_init__(self):
-        """Refuse an opponent that does nothing."""
+        """Refuse an adversary that does nothing."""
         super().__post_init__()
-        whole("imagination", opposing_steps=self.opposing_steps)
+        whole("imagination", adversary_steps=self.adversary_steps)
 
-    def opposing_controls(self, state_dim: int) -> int:
+    def adversary_controls(self, state_dim: int) -> int:
         """One eta per state dimension."""
         return state_dim
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """The plausible state that the opponent wants.
+        """The plausible state that the adversary wants.
 
         Slopes leave out how the region's width varies along the plan: it is small where the region is, and they would cost
         more than all else.
         """
-        del chance
-        fixed_width = replace(belief, epistemic_std=jax.lax.stop_gradient(belief.epistemic_std))
+        del draws
+        fixed_width = replace(prediction, epistemic_std=jax.lax.stop_gradient(prediction.epistemic_std))
         x_next = _plausible(fixed_width, self.beta, extra)
-        return x_next if self.possible is None else self.possible(x_next), belief.aleatoric_std
+        return x_next if self.project is None else self.project(x_next), prediction.aleatoric_std
 
 
 @dataclass(frozen=True)
-class Pushed(Imagination):
-    """x' = mean + push: how a plan would fare if the model erred so. Where the push is 0, nobody asks for epistemic stds."""
+class Perturbed(Imagination):
+    """x' = mean + perturbation: how a plan would fare if the model erred so. Where the perturbation is 0, nobody asks for epistemic stds."""
 
-    def opposing_controls(self, state_dim: int) -> int:
-        """One push per state dimension."""
+    def adversary_controls(self, state_dim: int) -> int:
+        """One perturbation per state dimension."""
         return state_dim
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """The mean, and the push."""
-        del chance
-        return belief.mean + extra, belief.aleatoric_std
+        """The mean, and the perturbation."""
+        del draws
+        return prediction.mean + extra, prediction.aleatoric_std
 
 
-def _plausible(belief: Belief, beta: float, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
+def _plausible(prediction: Prediction, beta: float, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
     """The state at `eta` of the confidence region, whose corners are at -1 and 1."""
-    return belief.mean + (beta if belief.beta is None else belief.beta) * belief.epistemic_std * eta
+    return prediction.mean + (beta if prediction.beta is None else prediction.beta) * prediction.epistemic_std * eta
 
 
 @dataclass(frozen=True)
 class Mean(Imagination):
     """x' = mean: the model is taken at its word."""
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The mean."""
-        del extra, chance
-        return belief.mean, belief.aleatoric_std
+        del extra, draws
+        return prediction.mean, prediction.aleatoric_std
 
 
 def _of_member(members: Members, position: Float[Array, ""]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
@@ -181,21 +181,21 @@ def _of_member(members: Members, position: Float[Array, ""]) -> tuple[Float[Arra
 
 @dataclass(frozen=True)
 class TrajectorySampling(Imagination):
-    """TS-1: each particle draws from the belief afresh at every step: a member of an ensemble, or x' ~ N(mean, epistemic^2)."""
+    """TS-1: each particle draws from the prediction afresh at every step: a member of an ensemble, or x' ~ N(mean, epistemic^2)."""
 
     def particles(self, asked: int, ensemble_size: int) -> int:
         """As many as asked for."""
         del ensemble_size
         return asked
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """A state that the belief considers likely."""
+        """A state that the prediction considers likely."""
         del extra
-        if belief.members is not None:
-            return _of_member(belief.members, chance.member)
-        return belief.mean + belief.epistemic_std * chance.belief, belief.aleatoric_std
+        if prediction.members is not None:
+            return _of_member(prediction.members, draws.member)
+        return prediction.mean + prediction.epistemic_std * draws.epistemic, prediction.aleatoric_std
 
 
 @dataclass(frozen=True)
@@ -212,17 +212,17 @@ class MemberTrajectories(Imagination):
         """Members in turn. The others are not even evaluated, unless the objective wants to know their opinion."""
         return posterior.member(particle)
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """What the member predicts."""
-        del extra, chance
-        return belief.mean, belief.aleatoric_std
+        del extra, draws
+        return prediction.mean, prediction.aleatoric_std
 
 
 @dataclass(frozen=True)
 class MemberChoice(Imagination):
-    """The planner chooses the member that it believes at each step: optimism for ensembles, with a single extra control."""
+    """The planner chooses the member that it predicts at each step: optimism for ensembles, with a single extra control."""
 
     needs_members: ClassVar[bool] = True
 
@@ -231,10 +231,10 @@ class MemberChoice(Imagination):
         del state_dim
         return 1
 
-    def settle(
-        self, belief: Belief, extra: Float[Array, " extra"], chance: Chance
+    def resolve(
+        self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """What the chosen member predicts."""
-        del chance
-        assert belief.members is not None
-        return _of_member(belief.members, (extra[0] + 1) / 2)
+        del draws
+        assert prediction.members is not None
+        return _of_member(prediction.members, (extra[0] + 1) / 2)

@@ -45,7 +45,7 @@ class Method:
 METHODS = {
     "opax": Method(Optimistic, InformationGain, "optimistic active exploration (the paper's method)"),
     "opax-sum": Method(Optimistic, UncertaintySum, "optimistic, sum of epistemic variances"),
-    "opax-heuristic": Method(MemberChoice, LogUncertainty, "OpAx's variant: the planner chooses which member to believe"),
+    "opax-heuristic": Method(MemberChoice, LogUncertainty, "OpAx's variant: the planner chooses which member to predict"),
     "mean-ae": Method(Mean, InformationGain, "active exploration on the mean model"),
     "pets-ae": Method(TrajectorySampling, InformationGain, "active exploration with trajectory sampling (TS-1)"),
     "h-ucrl": Method(Optimistic, TaskReward, "optimistic model-based RL on one task (needs a task)"),
@@ -74,5 +74,5 @@ def method_named(name: str, task: str | None, model: Model) -> Method:
     if task is not None and not method.needs_task:
         raise SondeError(f"method {name!r} explores without any task, but task {task!r} was given: leave it out")
     if method.needs_members and model.ensemble_size == 0:
-        raise SondeError(f"method {name!r} asks what the members of an ensemble believe, and {type(model).__name__} has none")
+        raise SondeError(f"method {name!r} asks what the members of an ensemble predict, and {type(model).__name__} has none")
     return method

@@ -14,30 +14,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sonde.models._base import Belief, Members
+from sonde.models._base import Prediction, Members
 
 
 class Imagined(eqx.Module):
-    """A plan as the planner imagines it: K particles, H steps. The beliefs are those about the next states."""
+    """A plan as the planner imagines it: K particles, H steps. The predictions are those about the next states."""
 
     states: Float[Array, "K H dx"]
     actions: Float[Array, "H du"]
     next_states: Float[Array, "K H dx"]
-    beliefs: Belief
+    predictions: Prediction
     goal: Float[Array, " dg"] | None = None
     """What the plan is for, where the task has a goal."""
 
 
-def information_gain(belief: Belief) -> Float[Array, "*batch"]:
+def information_gain(prediction: Prediction) -> Float[Array, "*batch"]:
     """1/2 sum_j log(1 + epistemic_j^2 / aleatoric_j^2): what measuring there would tell about the system, in nats."""
-    return 0.5 * jnp.sum(jnp.log1p((belief.epistemic_std / belief.aleatoric_std) ** 2), axis=-1)
+    return 0.5 * jnp.sum(jnp.log1p((prediction.epistemic_std / prediction.aleatoric_std) ** 2), axis=-1)
 
 
 class Objective(abc.ABC):
     """A plan's reward per step, to be maximised."""
 
     needs_members: ClassVar[bool] = False
-    """Whether it asks what the members of an ensemble believe."""
+    """Whether it asks what the members of an ensemble predict."""
     compares_particles: ClassVar[bool] = False
     """Whether it asks how the particles of a plan have drifted apart."""
 
@@ -52,7 +52,7 @@ class InformationGain(Objective):
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Information gained at each step."""
-        return information_gain(imagined.beliefs)
+        return information_gain(imagined.predictions)
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class UncertaintySum(Objective):
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of epistemic_j^2, in state units."""
-        return jnp.sum(imagined.beliefs.epistemic_std**2, axis=-1)
+        return jnp.sum(imagined.predictions.epistemic_std**2, axis=-1)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class LogUncertainty(Objective):
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of log(epsilon^2 + epistemic_j^2)."""
-        return jnp.sum(jnp.log(self.epsilon**2 + imagined.beliefs.epistemic_std**2), axis=-1)
+        return jnp.sum(jnp.log(self.epsilon**2 + imagined.predictions.epistemic_std**2), axis=-1)
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class TrajectoryDisagreement(Objective):
         Particles follow the members in turn; with imagined noise there may be several for each, whose mean counts. A remainder
         of the noise stays: the method is meant for systems without noise.
         """
-        assert imagined.beliefs.members is not None
+        assert imagined.predictions.members is not None
         particles, horizon, state_dim = imagined.next_states.shape
-        members = imagined.beliefs.members.means.shape[-2]
+        members = imagined.predictions.members.means.shape[-2]
         by_member = jnp.reshape(imagined.next_states, (particles // members, members, horizon, state_dim))
         return jnp.sum(jnp.std(jnp.mean(by_member, axis=0), axis=0, ddof=1), axis=-1)[None]
 
@@ -123,7 +123,7 @@ class JensenRenyi(Objective):
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The divergence at each step."""
-        members = imagined.beliefs.members
+        members = imagined.predictions.members
         assert members is not None
         return jax.vmap(jax.vmap(jensen_renyi))(members)
 

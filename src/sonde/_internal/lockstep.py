@@ -15,8 +15,8 @@ def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def mapped(*trees: Any) -> Any:
-        runs = jax.tree.leaves(trees)[0].shape[0]
-        if runs > 1:
+        num_seeds = jax.tree.leaves(trees)[0].shape[0]
+        if num_seeds > 1:
             return jax.vmap(function)(*trees)
         result = function(*jax.tree.map(lambda leaf: leaf[0], trees))
         return jax.tree.map(lambda leaf: leaf[None], result)
@@ -30,12 +30,12 @@ def side_by_side(function: Callable[..., Any]) -> Callable[..., Any]:
     Arrays of the first argument lead with the axis S: a run's rollouts share them. Those of the others lead with [S, R].
     """
 
-    def one_run(run: Any, *rollouts: Any) -> Any:
+    def one_seed(run: Any, *rollouts: Any) -> Any:
         return lockstep(lambda *rollout: function(run, *rollout))(*rollouts)
 
-    return lockstep(one_run)
+    return lockstep(one_seed)
 
 
-def one_run(tree: Tree, run: int = 0) -> Tree:
+def one_seed(tree: Tree, run: int = 0) -> Tree:
     """Of a posterior, prior or data of S runs in lockstep, that of one."""
     return jax.tree.map(lambda leaf: leaf[run], tree)

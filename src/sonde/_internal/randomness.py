@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 
-def for_purpose(key: Key[Array, "*runs"], purpose: str) -> Key[Array, "*runs"]:
+def for_purpose(key: Key[Array, "*seeds"], purpose: str) -> Key[Array, "*seeds"]:
     """A key of its own for each purpose ("plan", "world", ...); works on one key or on a stack of them."""
     number = zlib.crc32(purpose.encode())
     fold = jax.random.fold_in
@@ -21,12 +21,12 @@ def for_purpose(key: Key[Array, "*runs"], purpose: str) -> Key[Array, "*runs"]:
     return fold(key, number)
 
 
-def episode_keys(seeds: Sequence[int], episode: int) -> Key[Array, "runs"]:
+def round_keys(seeds: Sequence[int], round_number: int) -> Key[Array, "seeds"]:
     """One key per run, for everything random that happens in `episode`."""
-    return jnp.stack([jax.random.fold_in(jax.random.key(seed), episode) for seed in seeds])
+    return jnp.stack([jax.random.fold_in(jax.random.key(seed), round_number) for seed in seeds])
 
 
-def rollout_keys(keys: Key[Array, "runs"], numbers: Iterable[int]) -> Key[Array, "runs rollouts"]:
+def rollout_keys(keys: Key[Array, "seeds"], numbers: Iterable[int]) -> Key[Array, "seeds rollouts"]:
     """For each run, a key for each of the rollouts of these numbers; the first, number 0, has the run's own."""
     return jnp.stack([for_purpose(keys, f"rollout/{number}") if number else keys for number in numbers], axis=1)
 

@@ -1,4 +1,4 @@
-"""A system near a point: q' = A q + B u, with plausible A and B around the believed ones; what they say, with error bars.
+"""A system near a point: q' = A q + B u, with plausible A and B around the predicted ones; what they say, with error bars.
 
 Error bars are spreads over the samples, so they are epistemic: more data would shrink them.
 """

@@ -4,7 +4,7 @@
     for rest in system.equilibria():
         print(rest.point, rest.point_std, rest.linearisation.eigenvalues, rest.linearisation.stability)
 
-All of it is about the mean of what is believed, with error bars for what is not known. States whose numbers constrain each
+All of it is about the mean of what is predicted, with error bars for what is not known. States whose numbers constrain each
 other (an angle as cosine and sine) are studied in the world's `Coordinates`.
 """
 
@@ -21,7 +21,7 @@ from sonde._internal.errors import SondeError, whole
 from sonde._internal.precision import double_precision
 from sonde.analysis._linear import Linearisation
 from sonde.models._base import Posterior
-from sonde.models._jacobian import JacobianBelief, believe_jacobian, differentiable, mean_jacobian
+from sonde.models._jacobian import JacobianPrediction, predict_jacobian, differentiable, mean_jacobian
 from sonde.worlds._base import Coordinates, World
 
 STARTS, ITERATIONS, SAMPLES = 200, 100, 1000
@@ -77,7 +77,7 @@ def _difference(a: Array, b: Array, periods: tuple[float, ...]) -> Array:
 def _in_coordinates(posterior: Posterior, system: Coordinates, q: Array, u: Array, jacobian: Array) -> tuple[Array, Array]:
     """A and B in coordinates, of Jacobians [..., dx, dz] at a point."""
     x = system.to_state(q)
-    lift, project = jax.jacfwd(system.to_state)(q), jax.jacfwd(system.from_state)(posterior.believe(x, u).mean)
+    lift, project = jax.jacfwd(system.to_state)(q), jax.jacfwd(system.from_state)(posterior.predict(x, u).mean)
     return project @ jacobian[..., : x.shape[0]] @ lift, project @ jacobian[..., x.shape[0] :]
 
 
@@ -86,7 +86,7 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
     """Roots [N, d] of what a step changes, by damped Newton steps (Levenberg-Marquardt), and misses [N] (over the spread)."""
 
     def change(q: Array) -> Array:
-        after = system.from_state(posterior.believe(system.to_state(q), u).mean)
+        after = system.from_state(posterior.predict(system.to_state(q), u).mean)
         return _difference(after, q, system.periods) / spread
 
     def slope(q: Array) -> Array:
@@ -113,11 +113,11 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
 def _linearise(posterior: Posterior, plain: Posterior, system: Coordinates, q: Array, u: Array, key: Array, count: int):
     """A and B of the mean, their samples, and what is not known of a step: columns whose squares sum to its variance."""
     x = system.to_state(q)
-    belief: JacobianBelief = believe_jacobian(posterior, x, u, key, count)
-    A, B = _in_coordinates(plain, system, q, u, belief.mean)
-    A_samples, B_samples = _in_coordinates(plain, system, q, u, belief.samples)
-    believed = plain.believe(x, u)
-    return A, B, A_samples, B_samples, jax.jacfwd(system.from_state)(believed.mean) * believed.epistemic_std
+    prediction: JacobianPrediction = predict_jacobian(posterior, x, u, key, count)
+    A, B = _in_coordinates(plain, system, q, u, prediction.mean)
+    A_samples, B_samples = _in_coordinates(plain, system, q, u, prediction.samples)
+    predicted = plain.predict(x, u)
+    return A, B, A_samples, B_samples, jax.jacfwd(system.from_state)(predicted.mean) * predicted.epistemic_std
 
 
 @eqx.filter_jit

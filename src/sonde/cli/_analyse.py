@@ -68,17 +68,17 @@ def analyse(args: list[str]) -> None:
 def _print(found: dict[str, Any], console: Console) -> None:
     anew = ", hyper-parameters fitted anew" if found["refit"] else ""
     where = f"seed {found['seed']}, after {found['transitions']} transitions{anew}"
-    pushed = ", ".join(f"{u:g}" for u in found["action"])
+    perturbed = ", ".join(f"{u:g}" for u in found["action"])
     if found["equilibria"]:
-        console.print(_table(f"Equilibria of the learned mean at action {pushed} ({where})", found, found["equilibria"]))
+        console.print(_table(f"Equilibria of the learned mean at action {perturbed} ({where})", found, found["equilibria"]))
         console.print(
             "± is one epistemic std; undecided: fewer than 95 % of the plausible systems agree, or the largest modulus is "
             "exactly 1; a control value many stds above 0 means that actions reach every direction"
         )
     else:
-        console.print(f"No equilibrium of the learned mean at action {pushed} where the model knows it ({where})")
+        console.print(f"No equilibrium of the learned mean at action {perturbed} where the model knows it ({where})")
     if "truth" in found:
-        console.print(_table(f"Equilibria of the true system at action {pushed}", found, found["truth"], exact=True))
+        console.print(_table(f"Equilibria of the true system at action {perturbed}", found, found["truth"], exact=True))
     if "sensitivity" in found:
         grown = found["sensitivity"]
         factors = ", ".join(f"{factor:.3g}" for factor in grown["growth"])

@@ -66,7 +66,7 @@ def explore(args: list[str]) -> None:
     _run(store, Console())
 
 
-def _run(store, console: Console, from_episode: int | None = None):
+def _run(store, console: Console, from_round: int | None = None):
     """Run to the end with live progress, then draw."""
     from sonde.runs._progress import LiveProgress
     from sonde.runs._report import how_it_ended
@@ -74,11 +74,11 @@ def _run(store, console: Console, from_episode: int | None = None):
     from sonde.runs.figures._curves import draw_run
 
     checkpoints = store.checkpoints()
-    start = from_episode if from_episode is not None else (checkpoints[-1] if checkpoints else 0)
-    done = [row for row in store.load_metrics() if row["episode"] <= start]
+    start = from_round if from_round is not None else (checkpoints[-1] if checkpoints else 0)
+    done = [row for row in store.load_metrics() if row["round"] <= start]
     try:
         with LiveProgress(store.config, console, done) as progress:
-            explorer = run(store, progress, from_episode)
+            explorer = run(store, progress, from_round)
     except KeyboardInterrupt:
         safe = f"Stopped. Everything up to the last finished episode is safe: 'sonde resume {store.folder}' goes on."
         console.print(safe, soft_wrap=True)
@@ -98,7 +98,7 @@ class ResumeArguments:
 
     folder: tyro.conf.Positional[Path]
     """The run's folder."""
-    from_episode: int | None = None
+    from_round: int | None = None
     """Go back to the checkpoint after this episode (0: begin anew); what came later is forgotten."""
 
 
@@ -109,13 +109,13 @@ def resume(args: list[str]) -> None:
 
     store = RunStore.open(chosen.folder)
     available = [0, *store.checkpoints()]
-    if chosen.from_episode is not None and chosen.from_episode not in available:
-        raise SondeError(f"no checkpoint after episode {chosen.from_episode}; there are: {', '.join(map(str, available))}")
-    if chosen.from_episode is None and available[-1] >= store.config.episodes:
-        print(f"All {store.config.episodes} episodes were done before: drawing them again.")
-    elif chosen.from_episode is None and store.why_stopped():
+    if chosen.from_round is not None and chosen.from_round not in available:
+        raise SondeError(f"no checkpoint after episode {chosen.from_round}; there are: {', '.join(map(str, available))}")
+    if chosen.from_round is None and available[-1] >= store.config.rounds:
+        print(f"All {store.config.rounds} episodes were done before: drawing them again.")
+    elif chosen.from_round is None and store.why_stopped():
         print("The run was finished before: drawing it again.")
-    _run(store, Console(), chosen.from_episode)
+    _run(store, Console(), chosen.from_round)
 
 
 @dataclass
@@ -175,7 +175,7 @@ def export(args: list[str]) -> None:
 
     store = RunStore.open(chosen.folder)
     done = export_run(store, chosen.out, seed=chosen.seed, existing=chosen.existing, overwrite=chosen.overwrite)
-    print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")
+    print(f"Measurements: {done.path} ({done.transitions} transitions in {done.rounds} episodes)")
 
 
 def evaluate(args: list[str]) -> None:
@@ -207,7 +207,7 @@ class BenchArguments:
     """What to measure; by default all but peers, fetch-step, real-time and time-to-task."""
     quick: bool = False
     """Fewer and shorter measurements, within about two minutes."""
-    runs: tuple[int, ...] = ()
+    num_seeds: tuple[int, ...] = ()
     """Runs in lockstep, such as 1 10 50; by default these on a GPU and mostly 1 on a CPU, whose cores are busy with one."""
     out: Path | None = None
     """Folder for bench.json, written after each measurement, and bench.png."""
@@ -222,7 +222,7 @@ def bench(args: list[str], tiny: bool = False) -> None:
     prog, text = "sonde bench", f"{BenchArguments.__doc__}\n{bench_help()}"
     chosen = tyro.cli(BenchArguments, args=args, prog=prog, description=text)
     effort = "tiny" if tiny else "quick" if chosen.quick else "full"
-    if code := measure_and_report(chosen.paths, effort, chosen.runs, chosen.peers, chosen.out):
+    if code := measure_and_report(chosen.paths, effort, chosen.num_seeds, chosen.peers, chosen.out):
         raise SystemExit(code)
 
 
@@ -245,7 +245,7 @@ def list_everything(args: list[str]) -> None:
     for name, config in PRESETS.items():
         parts = ", ".join(name_in_table(part) for part in (config.world, config.model, config.solver))
         steps = f"{config.rollouts} x {config.horizon}" if config.rollouts > 1 else config.horizon
-        print(f"  {name:<19} {parts}: {config.episodes} episodes of {steps} steps")
+        print(f"  {name:<19} {parts}: {config.rounds} episodes of {steps} steps")
     print("worlds and their tasks")
     for name, world in WORLDS.items():
         print(f"  {name:<19} {', '.join(world().tasks) or (world.__doc__ or '').splitlines()[0]}")

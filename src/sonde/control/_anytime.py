@@ -1,4 +1,4 @@
-"""An interruptible policy (`sonde.control._controller.Interruptible`) against the clock: as many turns of thinking as fit a budget."""
+"""An interruptible policy (`sonde.control._controller.Interruptible`) against the clock: as many turns of planning as fit a budget."""
 
 import functools
 import time
@@ -13,7 +13,7 @@ from jaxtyping import Array
 
 from sonde._internal.lockstep import lockstep
 from sonde._internal.precision import double_precision
-from sonde.control._deadline import Thought
+from sonde.control._deadline import SearchState
 
 
 def chosen(which: Array | np.ndarray, new: Any, old: Any) -> Any:
@@ -28,29 +28,29 @@ def chosen(which: Array | np.ndarray, new: Any, old: Any) -> Any:
 
 @jax.jit
 def _ready(policy: Any, keys: Array):
-    """The thoughts before the first turn of an episode."""
+    """The search before the first turn of an episode."""
     return lockstep(lambda p, _: p.begin(p.start()))(policy, keys)
 
 
 @functools.partial(jax.jit, static_argnames="size")
-def _improve(policy: Any, thoughts: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
+def _improve(policy: Any, search: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
     """One more turn."""
 
-    def one(policy, thoughts, x, key):
-        return policy.improve(thoughts, x, jax.random.fold_in(key, step), turn, last, size)
+    def one(policy, search, x, key):
+        return policy.improve(search, x, jax.random.fold_in(key, step), turn, last, size)
 
-    return lockstep(one)(policy, thoughts, x, keys)
+    return lockstep(one)(policy, search, x, keys)
 
 
 @jax.jit
-def _finish(policy: Any, thoughts: Any):
-    """The plan, and the thoughts before the first turn of the next step."""
+def _finish(policy: Any, search: Any):
+    """The plan, and the search before the first turn of the next step."""
 
-    def one(policy, thoughts):
-        plan, state = policy.finish(thoughts)
+    def one(policy, search):
+        plan, state = policy.finish(search)
         return plan, policy.begin(state)
 
-    return lockstep(one)(policy, thoughts)
+    return lockstep(one)(policy, search)
 
 
 SHARES = 1.0, 0.5, 0.25
@@ -75,71 +75,71 @@ class _Pace:
         return max(self._recent, default=0.0)
 
 
-class Thinker:
+class AnytimeRunner:
     """An interruptible policy against the clock, for S runs in lockstep."""
 
-    initial: Thought
-    """What there is before any thinking, at the beginning of an episode."""
+    initial: SearchState
+    """What there is before any planning, at the beginning of an episode."""
 
     def __init__(self, policy: Any, keys: Array, state_dim: int, budget: float):
         """`policy` and `keys` have a leading axis S. All compiles here; the largest turns that suit the budget are chosen."""
         self._policy, self._keys = policy, keys
-        # scopes are a thread's own, and thinking has a thread of its own
+        # scopes are a thread's own, and planning has a thread of its own
         self._device = getattr(jax.config, "jax_default_device", None)
-        thoughts = _ready(policy, keys)
-        self.initial = Thought(np.asarray(_finish(policy, thoughts)[0]), 0, thoughts, 0, 0)
+        search = _ready(policy, keys)
+        self.initial = SearchState(np.asarray(_finish(policy, search)[0]), 0, search, 0, 0)
         # several small turns are better than a large one: a search needs rounds
         for share in SHARES:
             self._turns = policy.turns(share)
-            self._warm_up(thoughts, np.zeros((len(keys), state_dim)))
+            self._warm_up(search, np.zeros((len(keys), state_dim)))
             if min(ENOUGH_TURNS, len(self._turns)) * self._turn_pace.slowest + self._finish_pace.slowest < budget:
                 break
 
-    def _warm_up(self, thoughts: Any, x: np.ndarray) -> None:
+    def _warm_up(self, search: Any, x: np.ndarray) -> None:
         """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
         for number in range(5):
             if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
                 self._turn_pace, self._finish_pace = _Pace(), _Pace()
             for size in dict.fromkeys(self._turns):
-                thoughts = self._improve(thoughts, x, 0, 0, False, size)
-            _, thoughts = self._finish(thoughts)
+                search = self._improve(search, x, 0, 0, False, size)
+            _, search = self._finish(search)
 
-    def think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
-        """What `Punctual` asks for, under the settings of the thread that made this."""
+    def search_on(self, state_of_search: SearchState, x: np.ndarray, step: int, deadline: float) -> SearchState:
+        """What `DeadlineRunner` asks for, under the settings of the thread that made this."""
         with jax.default_device(self._device):
-            return self._think(thought, x, step, deadline)
+            return self._search_on(state_of_search, x, step, deadline)
 
     @double_precision
-    def _think(self, thought: Thought, x: np.ndarray, step: int, deadline: float) -> Thought:
-        """Think until a turn as slow as the slowest of late would not fit, but one turn at least."""
-        thoughts, done, last = self._caught_up(thought, step), 0, False
+    def _search_on(self, state_of_search: SearchState, x: np.ndarray, step: int, deadline: float) -> SearchState:
+        """SearchOn until a turn as slow as the slowest of late would not fit, but one turn at least."""
+        search, done, last = self._caught_up(state_of_search, step), 0, False
         while not last:
             left = deadline - time.perf_counter() - self._finish_pace.slowest
             if done > 0 and left < self._turn_pace.slowest:
                 break
             last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
-            thoughts = self._improve(thoughts, x, step, done, last, self._turns[done])
+            search = self._improve(search, x, step, done, last, self._turns[done])
             done += 1
-        plan, thoughts = self._finish(thoughts)
-        return Thought(np.asarray(plan), step, thoughts, step + 1, done)
+        plan, search = self._finish(search)
+        return SearchState(np.asarray(plan), step, search, step + 1, done)
 
-    def begin_anew(self, thought: Thought, which: np.ndarray, step: int) -> Thought:
+    def begin_anew(self, state_of_search: SearchState, which: np.ndarray, step: int) -> SearchState:
         """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
-        passed = np.arange(thought.plan.shape[1]) + step - thought.first
-        plan = thought.plan[:, np.minimum(passed, thought.plan.shape[1] - 1)]
+        passed = np.arange(state_of_search.plan.shape[1]) + step - state_of_search.first
+        plan = state_of_search.plan[:, np.minimum(passed, state_of_search.plan.shape[1] - 1)]
         plan = np.where(which[:, None, None], self.initial.plan, plan)
-        return Thought(plan, step, chosen(which, self.initial.state, self._caught_up(thought, step)), step, 0)
+        return SearchState(plan, step, chosen(which, self.initial.state, self._caught_up(state_of_search, step)), step, 0)
 
-    def _caught_up(self, thought: Thought, step: int) -> Any:
-        """The thoughts, ready for `step`: what was planned moves on by one for each step that passed without a thought."""
-        thoughts = thought.state
-        for _ in range(step - thought.ready):
-            _, thoughts = self._finish(thoughts)
-        return thoughts
+    def _caught_up(self, state_of_search: SearchState, step: int) -> Any:
+        """The search, ready for `step`: what was planned moves on by one for each step that passed without a state_of_search."""
+        search = state_of_search.state
+        for _ in range(step - state_of_search.ready):
+            _, search = self._finish(search)
+        return search
 
-    def _improve(self, thoughts: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
-        work = lambda: _improve(self._policy, thoughts, x, self._keys, step, turn, last, size=size)
+    def _improve(self, search: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
+        work = lambda: _improve(self._policy, search, x, self._keys, step, turn, last, size=size)
         return self._turn_pace.timed(work)
 
-    def _finish(self, thoughts: Any) -> Any:
-        return self._finish_pace.timed(lambda: _finish(self._policy, thoughts))
+    def _finish(self, search: Any) -> Any:
+        return self._finish_pace.timed(lambda: _finish(self._policy, search))

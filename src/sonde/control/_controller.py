@@ -2,7 +2,7 @@
 
 A `Policy` is pure: its state is handed from step to step, so that a whole episode compiles. `Controller` is the same thing as
 an object that remembers its state and speaks numpy, for people who step a system themselves. A real system does not wait: a
-controller with a `budget` cuts an `Interruptible` policy's thinking short, so that the action is there in time, and answers
+controller with a `budget` cuts an `Interruptible` policy's planning short, so that the action is there in time, and answers
 from the last plan where that fails (`sonde.control._deadline`).
 """
 
@@ -20,17 +20,17 @@ from sonde._internal.errors import SondeError, positive
 from sonde._internal.lockstep import side_by_side
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
-from sonde.control._anytime import Thinker, chosen
-from sonde.control._deadline import Punctual, Timing
+from sonde.control._anytime import AnytimeRunner, chosen
+from sonde.control._deadline import DeadlineRunner, Timing
 from sonde.solvers._policy import Interruptible, Policy
 
 
 @eqx.filter_jit
-def _start(policy: Policy, runs: int, rollouts: int):
+def _start(policy: Policy, num_seeds: int, rollouts: int):
     """The policy's state at the beginning, [S, R, ...]."""
     # a policy without arrays (random) has no axis to map over, hence the explicit size
-    start = jax.vmap(lambda p: p.start(), axis_size=runs)(policy)
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (runs, rollouts, *leaf.shape[1:])), start)
+    start = jax.vmap(lambda p: p.start(), axis_size=num_seeds)(policy)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[:, None], (num_seeds, rollouts, *leaf.shape[1:])), start)
 
 
 @eqx.filter_jit
@@ -60,16 +60,16 @@ class Controller:
     timing: Timing
     """How long the calls of this episode took, and how many were late."""
     iterations: int
-    """Turns of thinking that the last call had time for; 0 if it was late, does not think in turns or has no budget."""
+    """Turns of planning that the last call had time for; 0 if it was late, does not search_on in turns or has no budget."""
 
     @double_precision
     def __init__(
         self,
         policy: Policy,
-        keys: Key[Array, "runs *rollouts"],
+        keys: Key[Array, "seeds *rollouts"],
         state_dim: int,
         budget: float | None = None,
-        goals: Float[Array, "runs *rollouts dg"] | None = None,
+        goals: Float[Array, "seeds *rollouts dg"] | None = None,
     ):
         """`policy` carries a leading axis S on its arrays; `keys`, [S] or [S, R], name the randomness of the episode.
 
@@ -77,25 +77,25 @@ class Controller:
         `goals`, [S, dg] or [S, R, dg], are what the policy is for, where its task has a goal.
         """
         self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
-        self._plan_keys = for_purpose(keys, "plan").reshape(self.runs, -1)
+        self._plan_keys = for_purpose(keys, "plan").reshape(self.num_seeds, -1)
         self.goals = None if goals is None else goals.reshape(*self._plan_keys.shape, -1)
-        self._thinker: Thinker | None = None
+        self._anytime: AnytimeRunner | None = None
         if budget is not None:
             positive("policy", budget=budget)
-            if self.copies > self.runs:
+            if self.copies > self.num_seeds:
                 raise SondeError("policy: rollouts side by side wait for their planner; give it no budget")
             if isinstance(policy, Interruptible):
                 aimed = policy if self.goals is None else policy.aimed_at(self.goals[:, 0])
                 assert isinstance(aimed, Interruptible)
-                self._thinker = Thinker(aimed, self._plan_keys[:, 0], state_dim, budget)
-                self._punctual = Punctual(self._thinker.think, self._thinker.initial)
+                self._anytime = AnytimeRunner(aimed, self._plan_keys[:, 0], state_dim, budget)
+                self._runner = DeadlineRunner(self._anytime.search_on, self._anytime.initial)
             else:
-                x, state = jnp.zeros((self.runs, state_dim)), _start(policy, self.runs, 1)
+                x, state = jnp.zeros((self.num_seeds, state_dim)), _start(policy, self.num_seeds, 1)
                 jax.block_until_ready(_act(policy, state, x, self._plan_keys, jnp.asarray(0)))
         self.reset()
 
     @property
-    def runs(self) -> int:
+    def num_seeds(self) -> int:
         """How many runs are in lockstep."""
         return self.keys.shape[0]
 
@@ -104,8 +104,8 @@ class Controller:
         """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
         return self.keys.size
 
-    def side_by_side(self, numbers: Iterable[int], goals: Float[np.ndarray, "runs rollouts dg"] | None = None) -> "Controller":
-        """The same policy for the rollouts of these numbers of every run, each with chance, and perhaps a goal, of its own."""
+    def side_by_side(self, numbers: Iterable[int], goals: Float[np.ndarray, "seeds rollouts dg"] | None = None) -> "Controller":
+        """The same policy for the rollouts of these numbers of every run, each with draws, and perhaps a goal, of its own."""
         aims = None if goals is None else jnp.asarray(goals)
         return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=aims)
 
@@ -118,14 +118,14 @@ class Controller:
         """Begin the episode anew."""
         self._step, self._state = 0, None
         self.timing, self.iterations = Timing(), 0
-        if self._thinker is not None:
-            self._punctual.restart(self._thinker.initial)
+        if self._anytime is not None:
+            self._runner.restart(self._anytime.initial)
 
     @double_precision
     def begin_anew(self, which: np.ndarray) -> None:
         """The system began a new episode in the copies where `which` [S], or [S * R], is true."""
-        if self._thinker is not None:
-            self._punctual.restart(self._thinker.begin_anew(self._punctual.settle(), which, self._step))
+        if self._anytime is not None:
+            self._runner.restart(self._anytime.begin_anew(self._runner.drain(), which, self._step))
         elif self._state is not None:
             self._state = _begin_anew(self.policy, self._state, jnp.asarray(which).reshape(self._plan_keys.shape))
 
@@ -146,11 +146,11 @@ class Controller:
             raise SondeError(f"policy: states must have shape [{self.copies}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite; check the sensor that delivered NaN or infinity")
-        if self._thinker is None or self.budget is None:
+        if self._anytime is None or self.budget is None:
             (actions, planned), new = self._act_at_leisure(states), True
         else:
-            actions, new = self._punctual(states, self._step, began + self.budget)
-            planned, self.iterations = np.full(self.copies, np.nan), self._punctual.thought.turns if new else 0
+            actions, new = self._runner(states, self._step, began + self.budget)
+            planned, self.iterations = np.full(self.copies, np.nan), self._runner.state_of_search.turns if new else 0
         self._step += 1
         if not np.isfinite(actions).all():
             raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")

@@ -1,9 +1,9 @@
-"""Real time: an answer by the deadline, whatever becomes of the thinking.
+"""Real time: an answer by the deadline, whatever becomes of the planning.
 
 Thinking happens in a thread of its own (compiled code does not hold Python's lock), and whoever asks waits for it until the
 deadline and no longer. If nothing is ready by then, the answer is the last plan's action for this step. Thinking cannot be
 interrupted, so it ends late; its plan counts from the step that it was made for, and the next step goes on from it. A step for
-which nothing could be thought at all passes in the thoughts as it passed in the world. So a computer that is too slow for the
+which nothing could be state_of_search at all passes in the search as it passed in the world. So a computer that is too slow for the
 rate acts on plans that are a few steps old, instead of on none.
 """
 
@@ -66,27 +66,27 @@ class Timing:
         )
 
 
-class Thought(NamedTuple):
-    """What has been thought, for S runs."""
+class SearchState(NamedTuple):
+    """What has been state_of_search, for S runs."""
 
     plan: np.ndarray
     """Actions [S, H, du]."""
     first: int
     """The step that the plan begins with."""
     state: Any
-    """What thinking goes on from."""
+    """What planning goes on from."""
     ready: int
     """The step that it would go on with."""
     turns: int
-    """How much was thought about the plan."""
+    """How much was state_of_search about the plan."""
 
     def actions(self, step: int) -> np.ndarray:
         """The plan's actions [S, du] for a step, the caller's to keep; the last ones, when it has come to its end."""
         return self.plan[:, min(step - self.first, self.plan.shape[1] - 1)].copy()
 
 
-Think = Callable[[Thought, np.ndarray, int, float], Thought]
-"""think(thought, states, step, deadline): about the action at `step`; it may take too long."""
+SearchOn = Callable[[SearchState, np.ndarray, int, float], SearchState]
+"""search_on(state_of_search, states, step, deadline): about the action at `step`; it may take too long."""
 
 
 def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
@@ -95,44 +95,44 @@ def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
     return bool(concurrent.futures.wait([work], left).done)
 
 
-class Punctual:
-    """Makes of thinking that may take too long an answer by the deadline."""
+class DeadlineRunner:
+    """Makes of planning that may take too long an answer by the deadline."""
 
-    def __init__(self, think: Think, initial: Thought):
-        """`initial` is what there is before any thinking, for step 0."""
-        self._think, self.thought = think, initial
+    def __init__(self, search_on: SearchOn, initial: SearchState):
+        """`initial` is what there is before any planning, for step 0."""
+        self._search_on, self.state_of_search = search_on, initial
         # its thread ends with this object, or with the program after the turn that is under way
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "sonde-real-time")
-        self._pending: concurrent.futures.Future[Thought] | None = None
+        self._pending: concurrent.futures.Future[SearchState] | None = None
 
-    def restart(self, thought: Thought) -> None:
+    def restart(self, state_of_search: SearchState) -> None:
         """Go on from this; what is still under way is forgotten."""
         if self._pending is not None:
             concurrent.futures.wait([self._pending])
-        self._pending, self.thought = None, thought
+        self._pending, self.state_of_search = None, state_of_search
 
-    def settle(self) -> Thought:
-        """What has been thought, once nothing is under way any more."""
+    def drain(self) -> SearchState:
+        """What has been state_of_search, once nothing is under way any more."""
         if self._pending is not None:
             concurrent.futures.wait([self._pending])
             self._collect()
-        return self.thought
+        return self.state_of_search
 
     def __call__(self, states: np.ndarray, step: int, deadline: float) -> tuple[np.ndarray, bool]:
         """The actions [S, du], and whether they are new: if not, they are the last plan's for this step."""
-        if self._pending is not None:  # a step before this one is still being thought about
+        if self._pending is not None:  # a step before this one is still being state_of_search about
             if not done_by(deadline, self._pending):
-                return self.thought.actions(step), False
+                return self.state_of_search.actions(step), False
             self._collect()
-        # a copy, since the caller's array may be a buffer that the next measurement overwrites while this one is thought about
-        self._pending = self._worker.submit(self._think, self.thought, states.copy(), step, deadline)
+        # a copy, since the caller's array may be a buffer that the next measurement overwrites while this one is state_of_search about
+        self._pending = self._worker.submit(self._search_on, self.state_of_search, states.copy(), step, deadline)
         in_time = done_by(deadline, self._pending)
         if in_time:
             self._collect()
-        return self.thought.actions(step), in_time
+        return self.state_of_search.actions(step), in_time
 
     def _collect(self) -> None:
         """Take over what is done; an error in it is raised here."""
         pending, self._pending = self._pending, None
         assert pending is not None
-        self.thought = pending.result()
+        self.state_of_search = pending.result()

@@ -44,8 +44,8 @@ def episode(
     world: JaxWorld,
     policy: Policy,
     horizon: int,
-    keys: Key[Array, "runs rollouts"],
-    goals: Float[Array, "runs rollouts dg"] | None = None,
+    keys: Key[Array, "seeds rollouts"],
+    goals: Float[Array, "seeds rollouts dg"] | None = None,
 ) -> Steps:
     """Plan, act and step `horizon` times, for all rollouts of all runs at once, as one compiled call."""
 
@@ -67,13 +67,13 @@ def episode(
 
 @double_precision
 def rollout(
-    world: World, policy: Controller, horizon: int, on_step: OnStep | None = None, until_over: bool = False
+    world: World, policy: Controller, horizon: int, on_step: OnStep | None = None, until_done: bool = False
 ) -> Trajectory:
     """One experiment of `horizon` steps under `policy`, as `Explorer.tell` takes it.
 
-    With `until_over` it is shorter if a host world has ended the first episode of every run.
+    With `until_done` it is shorter if a host world has ended the first episode of every run.
     """
-    first, *others = _side_by_side(world, policy, horizon, on_step, until_over)
+    first, *others = _side_by_side(world, policy, horizon, on_step, until_done)
     return first.joined(*others)
 
 
@@ -85,25 +85,25 @@ def repeated_rollouts(
     count: int,
     most: int = SIDE_BY_SIDE,
     on_step: OnStep | None = None,
-    until_over: bool = False,
-    goals: Float[np.ndarray, "runs count dg"] | None = None,
+    until_done: bool = False,
+    goals: Float[np.ndarray, "seeds count dg"] | None = None,
 ) -> list[Trajectory]:
-    """`count` rollouts of `horizon` steps per run, each from a start and with chance of its own: a trajectory [S, T, ...] each.
+    """`count` rollouts of `horizon` steps per run, each from a start and with draws of its own: a trajectory [S, T, ...] each.
 
     As many run side by side as `most` copies of the world allow, though at least one per run; what they bring does not depend
     on that. `on_step` sees those among which the first is. `goals` are what each is for, where the task has a goal.
     """
-    at_once = max(1, most // policy.runs)
+    at_once = max(1, most // policy.num_seeds)
     at_once = -(-count // -(-count // at_once))  # evenly, since every number of copies is compiled for
     found: list[Trajectory] = []
     for start in range(0, count, at_once):
         numbers = range(start, min(start + at_once, count))
         some = policy.side_by_side(numbers, None if goals is None else goals[:, start : numbers.stop])
-        found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_over)
+        found += _side_by_side(world, some, horizon, on_step if start == 0 else None, until_done)
     return found
 
 
-def initial_states(world: World, keys: Key[Array, "runs rollouts"]) -> Float[Array, "runs rollouts dx"]:
+def initial_states(world: World, keys: Key[Array, "seeds rollouts"]) -> Float[Array, "seeds rollouts dx"]:
     """Where rollouts with these keys begin."""
     reset_keys = for_purpose(keys, "reset")
     if isinstance(world, JaxWorld):
@@ -113,15 +113,15 @@ def initial_states(world: World, keys: Key[Array, "runs rollouts"]) -> Float[Arr
     return jnp.asarray(states).reshape(*keys.shape, -1)
 
 
-def _side_by_side(world: World, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool) -> list[Trajectory]:
+def _side_by_side(world: World, policy: Controller, horizon: int, on_step: OnStep | None, until_done: bool) -> list[Trajectory]:
     """The rollouts that a policy has for each run."""
     if isinstance(world, HostWorld):
-        return _host_rollouts(world, policy, horizon, on_step, until_over)
+        return _host_rollouts(world, policy, horizon, on_step, until_done)
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} waits for its planner: ask for the policy without a budget")
-    steps = episode(world, policy.policy, horizon, policy.keys.reshape(policy.runs, -1), policy.goals)
+    steps = episode(world, policy.policy, horizon, policy.keys.reshape(policy.num_seeds, -1), policy.goals)
     by_rollout = [np.moveaxis(np.asarray(array), 1, 0) for array in steps]
     return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 
@@ -130,20 +130,20 @@ _OPEN: dict[tuple[HostWorld, int], Simulators] = {}
 MOST_OPEN = 4
 
 
-def simulators(world: HostWorld, runs: int) -> Simulators:
+def simulators(world: HostWorld, num_seeds: int) -> Simulators:
     """Copies of the world, opened once, since they are costly to make; of many worlds, those used last stay open."""
-    key = (world, runs)
-    _OPEN[key] = _OPEN.pop(key) if key in _OPEN else world.open(runs)
+    key = (world, num_seeds)
+    _OPEN[key] = _OPEN.pop(key) if key in _OPEN else world.open(num_seeds)
     while len(_OPEN) > MOST_OPEN:
         _OPEN.pop(next(iter(_OPEN))).close()
     return _OPEN[key]
 
 
 def _host_rollouts(
-    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool
+    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_done: bool
 ) -> list[Trajectory]:
     try:
-        return _step_through(world, policy, horizon, on_step, until_over)
+        return _step_through(world, policy, horizon, on_step, until_done)
     except BaseException:  # copies that failed in the middle of something are not used again
         if (copies := _OPEN.pop((world, policy.copies), None)) is not None:
             copies.close()
@@ -151,7 +151,7 @@ def _host_rollouts(
 
 
 def _step_through(
-    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_over: bool
+    world: HostWorld, policy: Controller, horizon: int, on_step: OnStep | None, until_done: bool
 ) -> list[Trajectory]:
     copies, world_seconds = simulators(world, policy.copies), 0.0
 
@@ -178,11 +178,11 @@ def _step_through(
         if on_step is not None:
             on_step(t + 1, copies)  # before a restart, so that the last state of an episode can be seen
         ended = ended | after.over
-        if until_over and ended.all():
+        if until_done and ended.all():
             break
         if after.over.any() and t + 1 < horizon:
             x = timed(lambda over=after.over: copies.restart(over))
             policy.begin_anew(after.over)
     columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
-    by_rollout = [np.moveaxis(array.reshape(policy.runs, -1, *array.shape[1:]), 1, 0) for array in columns]
+    by_rollout = [np.moveaxis(array.reshape(policy.num_seeds, -1, *array.shape[1:]), 1, 0) for array in columns]
     return [Trajectory(*arrays, world_seconds / len(by_rollout[0])) for arrays in zip(*by_rollout, strict=True)]

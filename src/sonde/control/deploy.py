@@ -60,10 +60,10 @@ def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
         raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the policy again")
     if arrays["action_dim"].shape != (1,) or arrays["shift"].ndim != 2:
         raise SondeError(f"{path} is damaged: action_dim must have one entry and shift two axes; save the policy again")
-    (runs, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
-    _check(path, arrays, runs, count, state_dim, action_dim)
-    if not isinstance(run, int) or not 0 <= run < runs:
-        raise SondeError(f"{path} has the policies of {runs} run(s), from 0 to {runs - 1}; there is no run {run!r}")
+    (num_seeds, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
+    _check(path, arrays, num_seeds, count, state_dim, action_dim)
+    if not isinstance(run, int) or not 0 <= run < num_seeds:
+        raise SondeError(f"{path} has the policies of {num_seeds} run(s), from 0 to {num_seeds - 1}; there is no run {run!r}")
     layers = [(arrays[f"weight{i}"][run].astype(np.float32), arrays[f"bias{i}"][run].astype(np.float32)) for i in range(count)]
     return DeployedPolicy(arrays["shift"][run].astype(np.float64), arrays["scale"][run].astype(np.float64), layers, action_dim)
 
@@ -79,14 +79,14 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
 
 
-def _check(path: Path, arrays: dict[str, np.ndarray], runs: int, count: int, state_dim: int, action_dim: int) -> None:
+def _check(path: Path, arrays: dict[str, np.ndarray], num_seeds: int, count: int, state_dim: int, action_dim: int) -> None:
     """Refuse arrays that do not make a network."""
-    wanted: dict[str, tuple[int, ...]] = {"shift": (runs, state_dim), "scale": (runs, state_dim)}
+    wanted: dict[str, tuple[int, ...]] = {"shift": (num_seeds, state_dim), "scale": (num_seeds, state_dim)}
     width = state_dim
     for i in range(count):
         weight = arrays[f"weight{i}"]
         out = weight.shape[-1] if weight.ndim == 3 else 0
-        wanted |= {f"weight{i}": (runs, width, out), f"bias{i}": (runs, out)}
+        wanted |= {f"weight{i}": (num_seeds, width, out), f"bias{i}": (num_seeds, out)}
         width = out
     for name, shape in wanted.items():
         if arrays[name].shape != shape or 0 in shape:

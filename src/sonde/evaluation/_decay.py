@@ -16,9 +16,9 @@ class Decay(NamedTuple):
     error: float
 
 
-def fit_decay(episodes: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray) -> Decay:
+def fit_decay(rounds: Sequence[int] | np.ndarray, values: Sequence[float] | np.ndarray) -> Decay:
     """The straight line through the values on logarithmic axes, by least squares."""
-    n, measured = np.asarray(episodes, float), np.asarray(values, float)
+    n, measured = np.asarray(rounds, float), np.asarray(values, float)
     if n.shape != measured.shape or len(np.unique(n)) < 3 or not (n > 0).all() or not (measured > 0).all():
         raise SondeError(f"fit of a decay: expected positive values of three or more episodes, got {measured} at {n}")
     x, y = np.log(n), np.log(measured)

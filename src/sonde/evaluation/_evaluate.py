@@ -18,7 +18,7 @@ from sonde.control._rollout import SIDE_BY_SIDE, OnStep, initial_states, repeate
 from sonde.data import Data, Trajectory
 from sonde.evaluation._tasks import check_aim, goals_for, task_named
 from sonde.imagination import Imagination, Mean, MemberTrajectories, Pessimistic
-from sonde.models._base import Belief, Posterior
+from sonde.models._base import Prediction, Posterior
 from sonde.objectives import TaskReward
 from sonde.solvers._base import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers._policy import Policy, RandomPolicy
@@ -39,11 +39,11 @@ class TrueDynamics(Posterior):
             name = type(self.world).__name__
             raise SondeError(f"{name} is not written in JAX: no planner can know it, so there is no oracle")
 
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """The truth, without doubt."""
         assert isinstance(self.world, JaxWorld)
         mean = self.world.dynamics(x, u)
-        return Belief(mean, 0 * mean, 0 * mean)
+        return Prediction(mean, 0 * mean, 0 * mean)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Evaluation:
     def promised(self) -> ImaginedReturns:
         """What the policy is worth on the model."""
         if self.imagined is None:
-            raise SondeError("evaluation: the policy was not run on the model; evaluate it with an opponent=Pessimistic(...)")
+            raise SondeError("evaluation: the policy was not run on the model; evaluate it with an adversary=Pessimistic(...)")
         return self.imagined
 
 
@@ -73,10 +73,10 @@ class Evaluation:
 def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_states: Array, *goals: Array) -> Array:
     """Of all steps [S, T]; `goals` are [S, dg], if there are any."""
 
-    def one_run(states: Array, actions: Array, next_states: Array, *goal: Array) -> Array:
+    def one_seed(states: Array, actions: Array, next_states: Array, *goal: Array) -> Array:
         return jax.vmap(lambda x, u, x_next: reward(x, u, x_next, *goal))(states, actions, next_states)
 
-    return jax.vmap(one_run)(states, actions, next_states, *goals)
+    return jax.vmap(one_seed)(states, actions, next_states, *goals)
 
 
 def task_policy(
@@ -85,7 +85,7 @@ def task_policy(
     task: Task | GoalTask,
     solver: Solver,
     data: Data,
-    keys: Key[Array, " runs"],
+    keys: Key[Array, " seeds"],
     members: int = 0,
     robust: Pessimistic | None = None,
 ) -> Policy:
@@ -98,8 +98,8 @@ def task_policy(
         return RandomPolicy(world.action_dim)
     check_aim(task, solver, "the task")
     imagination = MemberTrajectories() if members and not isinstance(posterior, TrueDynamics) else Mean()
-    if robust is not None and isinstance(solver, Planner):  # its opponent follows slopes
-        posterior = posterior.with_slopes()
+    if robust is not None and isinstance(solver, Planner):  # its adversary follows slopes
+        posterior = posterior.differentiable()
     problem = _problem(world, posterior, task, robust or imagination, members)
     policy = solve(solver, problem, data, for_purpose(keys, "solve"))
     return replace(policy, informs=False) if isinstance(policy, PlanningPolicy) else policy
@@ -118,13 +118,13 @@ def evaluate(
     task: str,
     solver: Solver,
     horizon: int,
-    keys: Key[Array, " runs"],
+    keys: Key[Array, " seeds"],
     data: Data | None = None,
     rollouts: int = 1,
     on_step: OnStep | None = None,
     side_by_side: int = SIDE_BY_SIDE,
     members: int = 0,
-    opponent: Pessimistic | None = None,
+    adversary: Pessimistic | None = None,
     robust: bool = False,
     plain: Evaluation | None = None,
 ) -> Evaluation:
@@ -134,17 +134,17 @@ def evaluate(
     `TrueDynamics(world)` as posterior gives the oracle: the same planner with a perfect model. `data` are the measurements
     of the runs: solvers that train a policy begin imagined trajectories there. An episode that ends early ends the count. The
     policy is run `rollouts` times, each time from a new start and for a new goal, and the returns are averaged; at most
-    `side_by_side` copies of the world run at the same time. With an `opponent`, the policy is also run on the model, unopposed
+    `side_by_side` copies of the world run at the same time. With an `adversary`, the policy is also run on the model, nominal
     and against it; `robust` plans against it in the first place, more or less cautiously or not at all, whichever guarantees
     most; a policy that has to be trained is trained against all of it. If it is known what the same call without `robust`
     brings, `plain` saves a planner doing it again.
     """
-    if robust and opponent is None:
-        raise SondeError("evaluate: a robust plan needs an opponent, such as Pessimistic(beta=2)")
+    if robust and adversary is None:
+        raise SondeError("evaluate: a robust plan needs an adversary, such as Pessimistic(beta=2)")
     if not has_simulator(world):
         raise SondeError(f"{type(world).__name__} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
     asked, world = task_named(world, task), world.for_task(task)
-    opponent = None if opponent is None else replace(opponent, possible=opponent.possible or world.possible)
+    adversary = None if adversary is None else replace(adversary, project=adversary.project or world.project)
     check_aim(asked, solver, task)
     keys = for_purpose(keys, f"evaluate/{task_label(task)}")
     if data is None:
@@ -154,13 +154,13 @@ def evaluate(
         data = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(keys), *leaf.shape)), empty)
     each = rollout_keys(keys, range(rollouts))
     goals = goals_for(asked, each)
-    solved_on = lambda believed, by: task_policy(world, believed, asked, solver, data, keys, members, by)
-    if opponent is None or posterior is None:
+    solved_on = lambda predicted, by: task_policy(world, predicted, asked, solver, data, keys, members, by)
+    if adversary is None or posterior is None:
         policy, imagined = solved_on(posterior, None), None
     else:
         # before the true system is touched: which plan is robust is not for it to say
         starts, aims = initial_states(world, each), None if goals is None else jnp.asarray(goals)
-        problem = _problem(world, posterior.with_slopes(), asked, opponent, members)
+        problem = _problem(world, posterior.differentiable(), asked, adversary, members)
         policies, known, shares = [], None, CAUTIONS if robust else ()
         if robust and not isinstance(solver, Planner):
             shares = shares[-1:]
@@ -168,11 +168,11 @@ def evaluate(
             policies = [solved_on(posterior, None)]
         else:
             policies, known = [plain.policy], plain.promised
-        beta = jnp.full((len(keys), world.state_dim), opponent.beta)
-        policies += [solved_on(with_share(posterior, beta, share), opponent) for share in shares]
+        beta = jnp.full((len(keys), world.state_dim), adversary.beta)
+        policies += [solved_on(with_share(posterior, beta, share), adversary) for share in shares]
         policy, imagined = most_robust(policies, problem, starts, horizon, each, aims, known)
     controller = Controller(policy, keys, world.state_dim)
-    played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_over=True, goals=goals)
+    played = repeated_rollouts(world, controller, horizon, rollouts, side_by_side, on_step, until_done=True, goals=goals)
     # each rollout with its goals [S, dg], if there are any
     told = [(part, () if goals is None else (goals[:, number],)) for number, part in enumerate(played)]
     rewards = [_counted_rewards(asked.reward, trajectory, *goal) for trajectory, goal in told]

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from sonde._internal.precision import double_precision
 from sonde.data import Data
-from sonde.models._base import Belief, Posterior
+from sonde.models._base import Prediction, Posterior
 from sonde.models._calibration import calibration_error, coverage
 from sonde.models._gp_posterior import low_rank
 from sonde.models._kernels import KERNELS
@@ -45,9 +45,9 @@ def reachable_set(world: World) -> ReachableSet | None:
     return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
 
 
-def believe_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Belief:
-    """Beliefs at many points."""
-    return jax.vmap(posterior.believe)(states, actions)
+def predict_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Prediction:
+    """Predictions at many points."""
+    return jax.vmap(posterior.predict)(states, actions)
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
@@ -68,17 +68,17 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
 
 @eqx.filter_jit
 def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
-    def one_run(posterior: Posterior, data: Data) -> dict[str, Array]:
+    def one_seed(posterior: Posterior, data: Data) -> dict[str, Array]:
         box_states, box_actions = points.box or (points.states[:0], points.actions[:0])
         # one call for both sets, which compiles in half the time of two
         states = jnp.concatenate([points.states, box_states])
-        both = believe_many(posterior, states, jnp.concatenate([points.actions, box_actions]))
+        both = predict_many(posterior, states, jnp.concatenate([points.actions, box_actions]))
         count = points.states.shape[0]
-        belief, in_box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
+        prediction, in_box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
         narrow = {} if points.box is None else {"max_epistemic_box": jnp.max(jnp.linalg.norm(in_box.epistemic_std, axis=-1))}
-        error = points.next_states - belief.mean
-        variance = belief.epistemic_std**2 + belief.aleatoric_std**2
-        uncertainty = jnp.linalg.norm(belief.epistemic_std, axis=-1)
+        error = points.next_states - prediction.mean
+        variance = prediction.epistemic_std**2 + prediction.aleatoric_std**2
+        uncertainty = jnp.linalg.norm(prediction.epistemic_std, axis=-1)
         return {
             "max_epistemic": jnp.max(uncertainty),
             "mean_epistemic": jnp.mean(uncertainty),
@@ -86,10 +86,10 @@ def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, 
             **narrow,
             "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
             "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
-            "calibration_error": calibration_error(coverage(belief, points.next_states, jnp.ones(count, bool))),
+            "calibration_error": calibration_error(coverage(prediction, points.next_states, jnp.ones(count, bool))),
         }
 
-    return jax.vmap(one_run)(posterior, data)
+    return jax.vmap(one_seed)(posterior, data)
 
 
 @double_precision
@@ -104,15 +104,15 @@ def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarra
 
 
 @eqx.filter_jit
-def _believe_episodes(posterior: Posterior, states: Array, actions: Array) -> Belief:
-    return jax.vmap(believe_many)(posterior, states, actions)
+def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> Prediction:
+    return jax.vmap(predict_many)(posterior, states, actions)
 
 
 @double_precision
 def realised_information_gain(posterior: Posterior, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
     """Information that the visited points [S, T, ...] held for the posterior from before they were visited, in nats [S]."""
-    belief = _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions))
-    return np.asarray(jnp.sum(information_gain(belief), axis=-1))
+    prediction = _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions))
+    return np.asarray(jnp.sum(information_gain(prediction), axis=-1))
 
 
 @double_precision
@@ -121,6 +121,6 @@ def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarr
 
     Per run the root mean square of the norm of the errors of the mean, each less `NOISE_STDS` aleatoric stds.
     """
-    belief = jax.tree.map(np.asarray, _believe_episodes(posterior, jnp.asarray(states), jnp.asarray(actions)))
-    beyond = np.maximum(np.abs(next_states - belief.mean) - NOISE_STDS * belief.aleatoric_std, 0.0)
+    prediction = jax.tree.map(np.asarray, _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    beyond = np.maximum(np.abs(next_states - prediction.mean) - NOISE_STDS * prediction.aleatoric_std, 0.0)
     return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))

@@ -151,8 +151,8 @@ def share_interval(successes: int, trials: int, confidence: float = TAILS[1] - T
 
 def on_common_rounds(curves: Sequence[Curve]) -> list[Curve]:
     """The curves in the rounds that all of them have, so that none has had more rounds, or more tries, than another."""
-    rounds = functools.reduce(np.intersect1d, [curve.episodes for curve in curves])
-    return [Curve(curve.seeds, rounds, curve.values[:, np.isin(curve.episodes, rounds)]) for curve in curves]
+    rounds = functools.reduce(np.intersect1d, [curve.rounds for curve in curves])
+    return [Curve(curve.seeds, rounds, curve.values[:, np.isin(curve.rounds, rounds)]) for curve in curves]
 
 
 def panel_span(results: Results, panel: Panel) -> Span | None:
@@ -192,7 +192,7 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
         if span is None or not whole or len(whole) < len(here):
             continue
         shared = on_common_rounds(whole)
-        if not len(shared[0].episodes):
+        if not len(shared[0].rounds):
             continue
         used.append(panel)
         for method, curve in zip(curves, shared, strict=True):

@@ -3,7 +3,7 @@
     uncertainty<0.3    the largest epistemic std in reach, in state units: `max_epistemic`
     information<300    what the planner expected of the episode, in nats: `planned_information_gain`
 
-A model may be far too sure, above all after its first episode. So `uncertainty` believes none that was just proved wrong: the
+A model may be far too sure, above all after its first episode. So `uncertainty` predicts none that was just proved wrong: the
 errors with which the model from before the episode predicted it must be below the tolerance, too (`prediction_error`).
 
 Policies that do not plan at each step, or have no time to say what they expect (systems that their owner runs), are judged by
@@ -79,13 +79,13 @@ class StoppingRule:
         """The largest of each quantity over the rows of an episode, one per run; None if it is not known of one of them."""
         return [_largest([row.get(quantity.metric) for row in rows]) for quantity in self.quantities]
 
-    def why_stop(self, rows: Sequence[Row], episode: int, limit: int) -> str | None:
+    def why_stop(self, rows: Sequence[Row], round_number: int, limit: int) -> str | None:
         """Why to stop after this episode, in words; None: go on."""
         worst = self.worst(rows)
         if any(value is None or value >= self.tolerance for value in worst):
             return None
         below = f"{'both ' if len(worst) > 1 else ''}below {self.tolerance:g}"
-        return f"Stopped after episode {episode} of at most {limit}: {self._told(rows)}, {below}."
+        return f"Stopped after episode {round_number} of at most {limit}: {self._told(rows)}, {below}."
 
     def why_not(self, rows: Sequence[Row], limit: int) -> str:
         """What to say after the last episode, if it did not suffice."""
@@ -102,7 +102,7 @@ class StoppingRule:
         texts = (f"{value:.{digits}g}" for digits in range(3, 18))
         return next(text for text in texts if (float(text) < self.tolerance) == (value < self.tolerance))
 
-    def episodes_left(self, worst: Sequence[tuple[int, float]]) -> float | None:
+    def rounds_left(self, worst: Sequence[tuple[int, float]]) -> float | None:
         """How many more episodes it takes, if it goes on falling as a power of the episode, as it has since its highest value.
 
         `worst` are finished episodes and their values; infinite: it is not falling; None: too few to say.
@@ -110,22 +110,22 @@ class StoppingRule:
         if len(worst) < FEWEST:
             return None
         highest = max(range(len(worst)), key=lambda i: worst[i][1])
-        falling = [(episode, value) for episode, value in worst[highest:] if value > 0]
+        falling = [(round_number, value) for round_number, value in worst[highest:] if value > 0]
         if 1 < len(falling) < FEWEST:
             return None
         exponent = fit_decay(*zip(*falling, strict=True)).exponent if len(falling) > 1 else 0.0
         if exponent >= 0:
             return math.inf
-        episode, value = falling[-1]
+        round_number, value = falling[-1]
         # in logarithms, where nothing overflows
         growth = (math.log(self.tolerance) - math.log(value)) / exponent
-        return math.inf if growth > 50 else float(max(1, math.floor(episode * math.exp(growth)) + 1 - episode))
+        return math.inf if growth > 50 else float(max(1, math.floor(round_number * math.exp(growth)) + 1 - round_number))
 
     def outlook(self, worst: Sequence[tuple[int, float]], limit: int) -> str:
         """The same in words, where there are at most `limit` episodes."""
         if worst and worst[-1][1] < self.tolerance:
             return f"{self.text} is reached, but not confirmed by an episode's predictions yet"
-        left = self.episodes_left(worst)
+        left = self.rounds_left(worst)
         if left is None:
             return f"too early to say when {self.text}"
         if math.isinf(left):

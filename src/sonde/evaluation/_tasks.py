@@ -64,7 +64,7 @@ def check_aim(task: Task | GoalTask, solver: Solver, name: str) -> None:
 
 
 @double_precision
-def goals_for(task: Task | GoalTask, keys: Key[Array, "runs rollouts"]) -> Float[np.ndarray, "runs rollouts dg"] | None:
+def goals_for(task: Task | GoalTask, keys: Key[Array, "seeds rollouts"]) -> Float[np.ndarray, "seeds rollouts dg"] | None:
     """A goal for each rollout, from its key; None for a task that has none."""
     if not isinstance(task, GoalTask):
         return None

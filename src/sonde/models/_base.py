@@ -22,11 +22,11 @@ class Members(eqx.Module):
     stds: Float[Array, "*batch E dx"]
 
 
-class Belief(eqx.Module):
-    """What is believed of the next state, in state units.
+class Prediction(eqx.Module):
+    """What is predicted of the next state, in state units.
 
     `epistemic_std` is what more data would remove, `aleatoric_std` is what it would not. An ensemble also says what each member
-    believes; `mean` and `epistemic_std` are then the mean and the std of the members' means. `beta` is the half-width of the
+    predicts; `mean` and `epistemic_std` are then the mean and the std of the members' means. `beta` is the half-width of the
     region that holds the truth, in epistemic stds, where the model claims to know it.
     """
 
@@ -36,35 +36,35 @@ class Belief(eqx.Module):
     members: Members | None = None
     beta: Float[Array, "*batch dx"] | None = None
 
-    def rescaled(self, epistemic: Float[Array, " dx"], aleatoric: Float[Array, " dx"]) -> "Belief":
+    def rescaled(self, epistemic: Float[Array, " dx"], aleatoric: Float[Array, " dx"]) -> "Prediction":
         """With stds so many times as large; the members move away from their mean accordingly."""
         members = self.members
         if members is not None:
             centre = self.mean[..., None, :]
             members = Members(centre + epistemic * (members.means - centre), aleatoric * members.stds)
-        return Belief(self.mean, epistemic * self.epistemic_std, aleatoric * self.aleatoric_std, members)
+        return Prediction(self.mean, epistemic * self.epistemic_std, aleatoric * self.aleatoric_std, members)
 
 
 class Posterior(eqx.Module):
     """A model after seeing data: answers queries one point at a time (`vmap` it for many)."""
 
     @abc.abstractmethod
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
-        """The belief about the state that follows action `u` in state `x`."""
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
+        """The prediction about the state that follows action `u` in state `x`."""
 
-    def settled(self) -> "Posterior":
-        """The same beliefs in a form that the device answers faster, if there is one; asked for between compiled calls.
+    def specialise(self) -> "Posterior":
+        """The same predictions in a form that the device answers faster, if there is one; asked for between compiled calls.
 
         Unlike `Model.condition` it may look at numbers, and so make arrays smaller.
         """
         return self
 
-    def with_slopes(self) -> "Posterior":
-        """The same beliefs in a form of which gradients are cheap; like `settled`, asked for between compiled calls."""
+    def differentiable(self) -> "Posterior":
+        """The same predictions in a form of which gradients are cheap; like `settled`, asked for between compiled calls."""
         return self
 
     def member(self, index: Int[Array, ""]) -> "Posterior":
-        """What member `index` of an ensemble believes on its own; only models with an `ensemble_size` have members."""
+        """What member `index` of an ensemble predicts on its own; only models with an `ensemble_size` have members."""
         raise SondeError(f"{type(self).__name__} has no members to follow; take an ensemble, or an imagination that needs none")
 
 
@@ -73,7 +73,7 @@ class Model(abc.ABC):
 
     @property
     def ensemble_size(self) -> int:
-        """Members whose beliefs are told apart (`Belief.members`); 0 for a model that has none."""
+        """Members whose predictions are told apart (`Prediction.members`); 0 for a model that has none."""
         return 0
 
     @abc.abstractmethod

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde.data import Data
-from sonde.models._base import Belief, Model, Posterior
+from sonde.models._base import Prediction, Model, Posterior
 from sonde.models._calibration import ENOUGH
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
@@ -59,7 +59,7 @@ def mean_norm(posterior: GPPosterior) -> Float[Array, " dx"]:
 
 
 def held_out_beta(
-    belief: Belief, truth: Float[Array, "n dx"], rows: Bool[Array, " n"], delta: float, otherwise: float
+    prediction: Prediction, truth: Float[Array, "n dx"], rows: Bool[Array, " n"], delta: float, otherwise: float
 ) -> Float[Array, " dx"]:
     """The smallest beta for which, of the rows that count, a share 1 - delta has |truth - mean| <= beta epistemic_std.
 
@@ -68,7 +68,7 @@ def held_out_beta(
     Truths are measurements: where they are noisy, the region is wide enough for the noise as well, which is more than needed.
     """
     count = jnp.sum(rows)
-    needed = jnp.abs(truth - belief.mean) / jnp.maximum(belief.epistemic_std, 1e-12)
+    needed = jnp.abs(truth - prediction.mean) / jnp.maximum(prediction.epistemic_std, 1e-12)
     ordered = jnp.sort(jnp.where(rows[:, None], needed, jnp.inf), axis=0)
     # rounding must not ask for one more than the share
     place = jnp.ceil((1 - delta) * count - 1e-9).astype(int) - 1
@@ -89,7 +89,7 @@ class Confidence:
     norm_bound: float | None = None
     """B; None: `mean_norm`."""
 
-    def check(self, owner: str, model: Model, holdout: float, calibrated: bool, capacity: int) -> None:
+    def check(self, owner: str, model: Model, holdout: float, recalibrate: bool, capacity: int) -> None:
         """Refuse a rule that means nothing, or that the model cannot follow."""
         one_of("confidence", self.kind, KINDS)
         if not 0 < self.delta < 1:
@@ -103,7 +103,7 @@ class Confidence:
                 f"{owner}: confidence 'rkhs' is for Gaussian processes, got {type(model).__name__}; "
                 "take the model gp, or confidence 'calibrated'"
             )
-        if self.kind == "rkhs" and calibrated:
+        if self.kind == "rkhs" and recalibrate:
             raise SondeError(f"{owner}: confidence 'rkhs' is about the model's own stds: turn calibrated off")
         if self.kind == "rkhs" and capacity > LARGEST:
             raise SondeError(f"{owner}: confidence 'rkhs' takes up to {LARGEST} measurements, got a capacity of {capacity}")
@@ -111,8 +111,8 @@ class Confidence:
     def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
         """beta per output, for one run; `unseen` is the posterior without the held-out rows of `data`."""
         if self.kind == "calibrated":
-            belief = jax.vmap(unseen.believe)(data.states, data.actions)
-            return held_out_beta(belief, data.next_states, data.held_out(holdout), self.delta, self.constant)
+            prediction = jax.vmap(unseen.predict)(data.states, data.actions)
+            return held_out_beta(prediction, data.next_states, data.held_out(holdout), self.delta, self.constant)
         assert isinstance(posterior, GPPosterior)
         return self.by_theory(posterior, information_of(Prior.of(posterior), data.inputs(), data.mask()))
 

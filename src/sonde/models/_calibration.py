@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
 from sonde.data import Data
-from sonde.models._base import Belief, Posterior
+from sonde.models._base import Prediction, Posterior
 
 LEVELS = np.linspace(0.1, 0.9, 9)
 """Confidence levels at which promised and actual coverage are compared."""
@@ -38,12 +38,12 @@ ENOUGH = 10
 class Factors(eqx.Module):
     """What to multiply the stds of each output with."""
 
-    epistemic: Float[Array, "*runs dx"]
-    aleatoric: Float[Array, "*runs dx"]
+    epistemic: Float[Array, "*seeds dx"]
+    aleatoric: Float[Array, "*seeds dx"]
 
-    def __call__(self, belief: Belief) -> Belief:
-        """The belief, recalibrated."""
-        return belief.rescaled(self.epistemic, self.aleatoric)
+    def __call__(self, prediction: Prediction) -> Prediction:
+        """The prediction, recalibrated."""
+        return prediction.rescaled(self.epistemic, self.aleatoric)
 
 
 class Calibrated(Posterior):
@@ -52,17 +52,17 @@ class Calibrated(Posterior):
     posterior: Posterior
     factors: Factors
 
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
-        """The belief, recalibrated."""
-        return self.factors(self.posterior.believe(x, u))
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
+        """The prediction, recalibrated."""
+        return self.factors(self.posterior.predict(x, u))
 
-    def settled(self) -> "Calibrated":
+    def specialise(self) -> "Calibrated":
         """The settled posterior, recalibrated."""
-        return Calibrated(self.posterior.settled(), self.factors)
+        return Calibrated(self.posterior.specialise(), self.factors)
 
-    def with_slopes(self) -> "Calibrated":
+    def differentiable(self) -> "Calibrated":
         """The posterior with slopes, recalibrated."""
-        return Calibrated(self.posterior.with_slopes(), self.factors)
+        return Calibrated(self.posterior.differentiable(), self.factors)
 
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with recalibrated noise."""
@@ -73,20 +73,20 @@ class Confident(Posterior):
     """A posterior that also says how wide the region is that holds the truth: beta, in epistemic stds, per output."""
 
     posterior: Posterior
-    beta: Float[Array, "*runs dx"]
+    beta: Float[Array, "*seeds dx"]
 
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
-        """The belief, with its beta."""
-        belief = self.posterior.believe(x, u)
-        return Belief(belief.mean, belief.epistemic_std, belief.aleatoric_std, belief.members, self.beta)
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
+        """The prediction, with its beta."""
+        prediction = self.posterior.predict(x, u)
+        return Prediction(prediction.mean, prediction.epistemic_std, prediction.aleatoric_std, prediction.members, self.beta)
 
-    def settled(self) -> "Confident":
+    def specialise(self) -> "Confident":
         """The settled posterior, with its beta."""
-        return Confident(self.posterior.settled(), self.beta)
+        return Confident(self.posterior.specialise(), self.beta)
 
-    def with_slopes(self) -> "Confident":
+    def differentiable(self) -> "Confident":
         """The posterior with slopes, with its beta."""
-        return Confident(self.posterior.with_slopes(), self.beta)
+        return Confident(self.posterior.differentiable(), self.beta)
 
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with the beta of all."""
@@ -100,28 +100,28 @@ class Calibration(eqx.Module):
     """
 
     factors: Factors
-    before: Float[Array, "*runs L dx"]
-    after: Float[Array, "*runs L dx"]
+    before: Float[Array, "*seeds L dx"]
+    after: Float[Array, "*seeds L dx"]
 
 
-def coverage(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, " N"]) -> Float[Array, "L dx"]:
+def coverage(prediction: Prediction, truth: Float[Array, "N dx"], rows: Bool[Array, " N"]) -> Float[Array, "L dx"]:
     """Share of the truths of these rows that lie inside the interval of each level; NaN without any rows."""
-    std = jnp.sqrt(belief.epistemic_std**2 + belief.aleatoric_std**2)
-    return _coverage(jnp.abs(truth - belief.mean) / std, rows, LEVELS)
+    std = jnp.sqrt(prediction.epistemic_std**2 + prediction.aleatoric_std**2)
+    return _coverage(jnp.abs(truth - prediction.mean) / std, rows, LEVELS)
 
 
-def calibration_error(coverage: Float[Array, "*runs L dx"]) -> Float[Array, "*runs"]:
+def calibration_error(coverage: Float[Array, "*seeds L dx"]) -> Float[Array, "*seeds"]:
     """Mean over levels and outputs of |share of truths inside - level|: 0 is perfect, 0.5 the worst."""
     return jnp.mean(jnp.abs(coverage - jnp.asarray(LEVELS)[:, None]), axis=(-2, -1))
 
 
-def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, " N"], enough: int = ENOUGH) -> Factors:
+def best_factors(prediction: Prediction, truth: Float[Array, "N dx"], rows: Bool[Array, " N"], enough: int = ENOUGH) -> Factors:
     """The factors of the two steps above; of equally good widths, that nearest to 1. All are 1 if the rows are not `enough`."""
     count, these = jnp.maximum(jnp.sum(rows), 1), rows[:, None]
-    squared_error = (truth - belief.mean) ** 2
+    squared_error = (truth - prediction.mean) ** 2
 
     def variance(ratio):
-        return belief.epistemic_std**2 + (ratio * belief.aleatoric_std) ** 2
+        return prediction.epistemic_std**2 + (ratio * prediction.aleatoric_std) ** 2
 
     def log_likelihood(ratio):
         """At the common width that suits the ratio best."""
@@ -147,17 +147,17 @@ def best_factors(belief: Belief, truth: Float[Array, "N dx"], rows: Bool[Array, 
 
 def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity"]) -> Calibration:
     """Factors for a model, from its posterior before it has seen the held-out rows."""
-    belief, truth = jax.vmap(posterior.believe)(data.states, data.actions), data.next_states
+    prediction, truth = jax.vmap(posterior.predict)(data.states, data.actions), data.next_states
     rank = jnp.cumsum(held_out)  # neighbours in time go to different halves
     halves = [held_out & (rank % 2 == parity) for parity in (0, 1)]
 
     def judged_by_other(half, other):
-        factors = best_factors(belief, truth, other, ENOUGH // 2)
-        return coverage(factors(belief), truth, half) * jnp.sum(half) / jnp.sum(held_out)
+        factors = best_factors(prediction, truth, other, ENOUGH // 2)
+        return coverage(factors(prediction), truth, half) * jnp.sum(half) / jnp.sum(held_out)
 
-    before, after = coverage(belief, truth, held_out), judged_by_other(*halves) + judged_by_other(*halves[::-1])
+    before, after = coverage(prediction, truth, held_out), judged_by_other(*halves) + judged_by_other(*halves[::-1])
     after = jnp.where(jnp.sum(held_out) >= ENOUGH, after, before)
-    return Calibration(best_factors(belief, truth, held_out), before, after)
+    return Calibration(best_factors(prediction, truth, held_out), before, after)
 
 
 def _coverage(error_in_stds: Float[Array, "N dx"], rows: Bool[Array, " N"], levels: np.ndarray) -> Float[Array, "L dx"]:
@@ -166,11 +166,11 @@ def _coverage(error_in_stds: Float[Array, "N dx"], rows: Bool[Array, " N"], leve
     return jnp.sum(inside, axis=1, where=rows[:, None]) / jnp.sum(rows)
 
 
-def check_calibration(owner: str, holdout: float, calibrated: bool) -> None:
+def check_calibration(owner: str, holdout: float, recalibrate: bool) -> None:
     """Refuse settings that cannot work."""
     if not 0 <= holdout <= 0.5:
         raise SondeError(f"{owner}: holdout must lie in [0, 0.5], got {holdout}")
-    if calibrated and holdout == 0:
+    if recalibrate and holdout == 0:
         raise SondeError(
             f"{owner}: to be calibrated, a model needs measurements that it does not see: set holdout above 0, to 0.2 say"
         )

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.fields import added_later
-from sonde.models._base import Belief, Members, Model, Posterior
+from sonde.models._base import Prediction, Members, Model, Posterior
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_here
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
@@ -59,16 +59,16 @@ class ProbabilisticEnsemble(Model):
     """Adam's learning rate."""
     weight_decay: float = 1e-4
     """How strongly weights are drawn to zero; see optimiser."""
-    batch: int = 64
+    batch_size: int = 64
     """Transitions per gradient step."""
     epochs: int = 50
     """Passes over the data after each episode."""
     max_steps: int = 5000
     """Most gradient steps after each episode, however many passes that makes."""
-    weights: Literal["kept", "reset"] = "kept"
-    """Whether a fit starts from the weights of the last one or from new ones."""
-    products: Literal["half", "single"] = "half"
-    """How GPUs with matrix units multiply in beliefs. half: in half precision with single-precision sums, several times faster
+    warm_start: bool = True
+    """Start each fit from the weights of the last one, instead of new ones."""
+    matmul_precision: Literal["half", "single"] = "half"
+    """How GPUs with matrix units multiply in predictions. half: in half precision with single-precision sums, several times faster
     (`sonde.models._fused`). single: as the device multiplies single-precision numbers. On CPUs there is no difference."""
     bootstrap: bool = False
     """Give each member a resample (with repetition) of the data instead of all of them."""
@@ -76,8 +76,8 @@ class ProbabilisticEnsemble(Model):
     """adamw: the weight decay shrinks the weights themselves. adam: it is an L2 penalty, and Adam scales its gradient too."""
     optimiser_epsilon: float = added_later(1e-8)
     """What Adam adds to the root of its second moment: gradients below this move the weights less."""
-    moments: Literal["reset", "kept"] = added_later("reset")
-    """Whether a fit starts with new optimisers or goes on with those of the last one."""
+    keep_optimiser_state: bool = added_later(False)
+    """Continue with the optimiser state of the last fit, instead of a new one."""
     initial_scale: float = added_later(1.0)
     """Spread of the initial weights, in units of 1 / sqrt(inputs of the layer)."""
     smallest_spread: float = added_later(SMALLEST_SPREAD)
@@ -86,16 +86,14 @@ class ProbabilisticEnsemble(Model):
     def __post_init__(self):
         """Refuse settings that cannot work."""
         one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
-        one_of("setting of the model's weights", self.weights, ("kept", "reset"))
-        one_of("setting of the model's products", self.products, ("half", "single"))
+        one_of("matmul_precision", self.matmul_precision, ("half", "single"))
         one_of("setting of the model's optimiser", self.optimiser, ("adamw", "adam"))
-        one_of("setting of the model's moments", self.moments, ("reset", "kept"))
         whole(
             "model",
             members=self.members,
             layers=self.layers,
             width=self.width,
-            batch=self.batch,
+            batch_size=self.batch_size,
             epochs=self.epochs,
             max_steps=self.max_steps,
         )
@@ -106,7 +104,7 @@ class ProbabilisticEnsemble(Model):
             initial_scale=self.initial_scale,
             smallest_spread=self.smallest_spread,
         )
-        if self.moments == "kept" and self.weights == "reset":
+        if self.keep_optimiser_state and not self.warm_start:
             raise SondeError("model: moments of the last fit mean nothing to new weights; keep both, or reset the moments")
         for name in ("noise_std", "noise_floor"):
             if not SMALLEST_NOISE <= getattr(self, name) < float("inf"):
@@ -127,7 +125,7 @@ class ProbabilisticEnsemble(Model):
         """Random weights; inputs and targets as they come."""
         inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
         networks = self._new_networks(state_dim, action_dim, key)
-        moments = jax.vmap(self._new_moments)(networks) if self.moments == "kept" else None
+        moments = jax.vmap(self._new_moments)(networks) if self.keep_optimiser_state else None
         return EnsembleParams(networks, inputs, targets, moments)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
@@ -138,14 +136,14 @@ class ProbabilisticEnsemble(Model):
         z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
         init_key, order_key = jax.random.split(key)
         networks = params.networks
-        if self.weights == "reset":
+        if not self.warm_start:
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
 
         # the visible rows come first in `rows`, in order; each member reads them in an order of its own, an epoch at a time
         rows, count = jnp.argsort(~mask, stable=True), jnp.maximum(jnp.sum(mask), 1)
         # `filled` is shared by all runs in lockstep, so these are plain numbers and not one per run
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
-        batches = -(-shared // self.batch)
+        batches = -(-shared // self.batch_size)
         total = jnp.minimum(self.epochs * batches, self.max_steps)
         optimiser = self._optimiser()
 
@@ -156,12 +154,12 @@ class ProbabilisticEnsemble(Model):
                 own = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
 
             def epoch(number, carry):
-                chance = jax.random.uniform(jax.random.fold_in(order_key, number), own.shape, jnp.float32)
-                order = own[jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, chance, 2.0))]
+                draws = jax.random.uniform(jax.random.fold_in(order_key, number), own.shape, jnp.float32)
+                order = own[jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, draws, 2.0))]
 
                 def step(i, carry):
                     network, state = carry
-                    chosen = order[(i * self.batch + jnp.arange(self.batch)) % count]
+                    chosen = order[(i * self.batch_size + jnp.arange(self.batch_size)) % count]
                     gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
                     updates, state = optimiser.update(gradient, state, network)
                     return cast(Network, optax.apply_updates(network, updates)), state
@@ -172,7 +170,7 @@ class ProbabilisticEnsemble(Model):
             return jax.lax.fori_loop(0, -(-total // batches), epoch, (network, start))
 
         networks, moments = over_members(train, networks, params.moments, jax.random.split(order_key, self.members))
-        return EnsembleParams(networks, inputs, targets, moments if self.moments == "kept" else None)
+        return EnsembleParams(networks, inputs, targets, moments if self.keep_optimiser_state else None)
 
     def _optimiser(self) -> optax.GradientTransformation:
         if self.optimiser == "adamw":
@@ -188,8 +186,8 @@ class ProbabilisticEnsemble(Model):
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
         """The networks as they are: all they know of the data is in their weights."""
         del data
-        fast = self.products == "half" and fits(params.networks) and kernel_runs_here()
-        params = EnsembleParams(params.networks, params.inputs, params.targets)  # what a fit goes on from is no belief
+        fast = self.matmul_precision == "half" and fits(params.networks) and kernel_runs_here()
+        params = EnsembleParams(params.networks, params.inputs, params.targets)  # what a fit goes on from is no prediction
         return EnsemblePosterior(params, FusedNetworks.of(params.networks) if fast else None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
@@ -217,14 +215,14 @@ class ProbabilisticEnsemble(Model):
 
 
 class EnsemblePosterior(Posterior):
-    """The members' beliefs and what they make together."""
+    """The members' predictions and what they make together."""
 
     params: EnsembleParams
     fused: FusedNetworks | None
     """The same networks, where the device has something faster than them."""
     model: ProbabilisticEnsemble = eqx.field(static=True)
 
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Mean and std of the members' means; root mean square of their noise stds."""
         params = self.params
         z = params.inputs(jnp.concatenate([x, u]))
@@ -232,14 +230,14 @@ class EnsemblePosterior(Posterior):
         mean, log_std = self.model.heads((self.fused or one_by_one)(z))
         scale = params.targets.scale
         std = scale * jnp.exp(log_std)
-        return Belief(
+        return Prediction(
             mean=x + params.targets.shift + scale * jnp.mean(mean, axis=0),
             epistemic_std=scale * jnp.std(mean, axis=0),
             aleatoric_std=jnp.sqrt(jnp.mean(std**2, axis=0)),
             members=Members(x + params.targets.shift + scale * mean, std),
         )
 
-    def with_slopes(self) -> "EnsemblePosterior":
+    def differentiable(self) -> "EnsemblePosterior":
         """The networks themselves: what is faster knows no gradients."""
         return EnsemblePosterior(self.params, None, self.model)
 

@@ -1,4 +1,4 @@
-"""The beliefs of an ensemble at the speed of a GPU's matrix units. Nothing else depends on how this works: skip it if you like.
+"""The predictions of an ensemble at the speed of a GPU's matrix units. Nothing else depends on how this works: skip it if you like.
 
 Layer by layer, a network spends its time on moving activations to memory and back. Here one kernel takes a tile of inputs
 through all layers of a member, and activations never leave the chip. Products take half-precision numbers (11 significant
@@ -90,7 +90,7 @@ def _blocks(width: int) -> int:
 def _for_rows(networks: FusedNetworks, z: Float16[Array, "rows inputs"]) -> Float32[Array, "E rows outputs"]:
     """One run: networks [E, ...]."""
     alone = jax.tree.map(lambda leaf: leaf[None], networks)
-    return _for_runs(alone, z[None])[0]
+    return _for_seeds(alone, z[None])[0]
 
 
 @_for_rows.def_vmap
@@ -99,18 +99,18 @@ def _(axis_size, in_batched, networks, z):
     if not z_batched:
         z = jnp.broadcast_to(z, (axis_size, *z.shape))
     if batched:  # each element of the batch has networks of its own: a run
-        return _for_runs(_all_batched(networks, in_batched[0], axis_size), z), True
+        return _for_seeds(_all_batched(networks, in_batched[0], axis_size), z), True
     output = _for_rows(networks, z.reshape(-1, z.shape[-1]))  # more rows for the same networks
     return jnp.moveaxis(output.reshape(output.shape[0], axis_size, -1, output.shape[-1]), 1, 0), True
 
 
 @jax.custom_batching.custom_vmap
-def _for_runs(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
+def _for_seeds(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
     """Many runs: networks [runs, E, ...]."""
     return _kernel_call(networks, z)
 
 
-@_for_runs.def_vmap
+@_for_seeds.def_vmap
 def _(axis_size, in_batched, networks, z):
     batched, z_batched = any(jax.tree.leaves(in_batched[0])), in_batched[1]
     if not z_batched:
@@ -118,11 +118,11 @@ def _(axis_size, in_batched, networks, z):
     if batched:
         networks = _all_batched(networks, in_batched[0], axis_size)
         merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), networks)
-        output = _for_runs(merged, z.reshape(-1, *z.shape[2:]))
+        output = _for_seeds(merged, z.reshape(-1, *z.shape[2:]))
         return output.reshape(axis_size, -1, *output.shape[1:]), True
-    runs, rows = z.shape[1:3]
-    output = _for_runs(networks, jnp.moveaxis(z, 0, 1).reshape(runs, axis_size * rows, -1))
-    output = output.reshape(runs, -1, axis_size, rows, networks.outputs)
+    num_seeds, rows = z.shape[1:3]
+    output = _for_seeds(networks, jnp.moveaxis(z, 0, 1).reshape(num_seeds, axis_size * rows, -1))
+    output = output.reshape(num_seeds, -1, axis_size, rows, networks.outputs)
     return jnp.moveaxis(output, 2, 0), True
 
 
@@ -169,11 +169,11 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
     triton.store(out_ref, blocks[0], mask=inside)
 
 
-def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"]) -> Float32[Array, "runs E rows outputs"]:
+def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
-    runs, rows, inputs = z.shape
+    num_seeds, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
     tile = min(LARGEST_TILE, _power_of_two(rows))
     tiles = -(-rows // tile)
@@ -184,12 +184,12 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "runs rows inputs"])
     whole = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
     output = pl.pallas_call(
         functools.partial(_kernel, rows, networks.outputs, networks.interpret),
-        out_shape=jax.ShapeDtypeStruct((runs * members, rows, networks.outputs), jnp.float32),
-        grid=(tiles, runs * members),  # tiles of one member side by side: they share its weights in the cache
+        out_shape=jax.ShapeDtypeStruct((num_seeds * members, rows, networks.outputs), jnp.float32),
+        grid=(tiles, num_seeds * members),  # tiles of one member side by side: they share its weights in the cache
         in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(whole, [*weights, *biases])],
         out_specs=pl.BlockSpec((None, tile, columns), lambda j, i: (i, j, 0)),
         compiler_params=triton.CompilerParams(num_warps=8 if tile == LARGEST_TILE else 4, num_stages=1),
         interpret=networks.interpret,
         name="ensemble",
     )(z, *weights, *biases)
-    return output.reshape(runs, members, rows, networks.outputs)
+    return output.reshape(num_seeds, members, rows, networks.outputs)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from sonde.models._base import Belief, Posterior
+from sonde.models._base import Prediction, Posterior
 from sonde.models._kernels import KERNELS, Kernel
 from sonde.models._linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
@@ -114,19 +114,19 @@ class GPPosterior(Posterior):
 
     inputs: Normaliser
     targets: Normaliser
-    lengthscales: Float[Array, "*runs dx dz"]
-    signal_std: Float[Array, "*runs dx"]
-    noise_std: Float[Array, "*runs dx"]
+    lengthscales: Float[Array, "*seeds dx dz"]
+    signal_std: Float[Array, "*seeds dx"]
+    noise_std: Float[Array, "*seeds dx"]
     centres: Centres
     kernel_name: str = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
     """Of each output, how many centres a query looks at; if empty, a CPU chooses in every query, which serves no gradients."""
 
-    def believe(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Belief:
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Mean, epistemic std and noise of the next state."""
         z = self.inputs(jnp.concatenate([x, u]))
         mean, variance = self._query_cut(z) if self.sizes else self._query(z)
-        return Belief(
+        return Prediction(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
             aleatoric_std=self.targets.scale * self.noise_std,
@@ -163,13 +163,13 @@ class GPPosterior(Posterior):
 
         return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
 
-    def settled(self) -> "GPPosterior":
+    def specialise(self) -> "GPPosterior":
         """On an accelerator, `cut`: it multiplies faster than it branches."""
         if all(device.platform == "cpu" for device in self.centres.points.devices()):
             return self
         return self.cut()
 
-    def with_slopes(self) -> "GPPosterior":
+    def differentiable(self) -> "GPPosterior":
         """Cut: a gradient would keep what every branch needs."""
         return self.cut(range(FEWEST_COLUMNS, self.centres.points.shape[-2], FEWEST_COLUMNS // 2))
 

@@ -1,4 +1,4 @@
-"""What is believed of a system's Jacobian: how the next state changes with state and action, and how sure that is.
+"""What is predicted of a system's Jacobian: how the next state changes with state and action, and how sure that is.
 
 The derivative of a Gaussian process is one, so mean and covariance have closed forms: with the posterior of
 `sonde.models._gp_posterior`, slopes k'(z, c) of the kernel row, and the kernel's prior slope variance v,
@@ -23,7 +23,7 @@ from sonde.models._gp_posterior import Centres, GPPosterior
 from sonde.models._kernels import KERNELS
 
 
-class JacobianBelief(eqx.Module):
+class JacobianPrediction(eqx.Module):
     """The Jacobian of the next state with respect to (x, u), in state units."""
 
     mean: Float[Array, "dx dz"]
@@ -32,37 +32,37 @@ class JacobianBelief(eqx.Module):
     samples: Float[Array, "N dx dz"]
     """Plausible Jacobians; those of an ensemble are its members'."""
 
-    def widened(self, factors: Float[Array, " dx"]) -> "JacobianBelief":
+    def widened(self, factors: Float[Array, " dx"]) -> "JacobianPrediction":
         """With rows that are so many times as uncertain."""
         rows = factors[:, None]
-        return JacobianBelief(self.mean, rows * self.std, self.mean + rows * (self.samples - self.mean))
+        return JacobianPrediction(self.mean, rows * self.std, self.mean + rows * (self.samples - self.mean))
 
 
-def believe_jacobian(
+def predict_jacobian(
     posterior: Posterior, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
-) -> JacobianBelief:
-    """What a posterior of one run believes at (x, u); with `count` samples, where it is not an ensemble."""
+) -> JacobianPrediction:
+    """What a posterior of one run predicts at (x, u); with `count` samples, where it is not an ensemble."""
     if isinstance(posterior, Confident):
-        return believe_jacobian(posterior.posterior, x, u, key, count)
+        return predict_jacobian(posterior.posterior, x, u, key, count)
     if isinstance(posterior, Calibrated):
-        return believe_jacobian(posterior.posterior, x, u, key, count).widened(posterior.factors.epistemic)
+        return predict_jacobian(posterior.posterior, x, u, key, count).widened(posterior.factors.epistemic)
     if isinstance(posterior, GPPosterior):
         return _of_gaussian_processes(posterior, x, u, key, count)
     if isinstance(posterior, EnsemblePosterior):
         return _of_ensemble(posterior, x, u)
     if isinstance(posterior, TrueDynamics):
         mean = mean_jacobian(posterior, x, u)
-        return JacobianBelief(mean, jnp.zeros_like(mean), mean[None])
+        return JacobianPrediction(mean, jnp.zeros_like(mean), mean[None])
     raise SondeError(f"{type(posterior).__name__} does not say how sure it is of its derivatives; take the model gp or pe")
 
 
 def mean_jacobian(posterior: Posterior, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, "dx dz"]:
     """The Jacobian of the mean, of any posterior that can be differentiated; backwards, as networks want it."""
-    return jnp.concatenate(jax.jacrev(lambda x, u: posterior.believe(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
+    return jnp.concatenate(jax.jacrev(lambda x, u: posterior.predict(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
 
 
 def differentiable(posterior: Posterior) -> Posterior:
-    """The same beliefs from code that has derivatives: an accelerator's kernels have none."""
+    """The same predictions from code that has derivatives: an accelerator's kernels have none."""
     if isinstance(posterior, Confident):
         return differentiable(posterior.posterior)
     if isinstance(posterior, Calibrated):
@@ -70,19 +70,19 @@ def differentiable(posterior: Posterior) -> Posterior:
     return EnsemblePosterior(posterior.params, None, posterior.model) if isinstance(posterior, EnsemblePosterior) else posterior
 
 
-def _of_ensemble(posterior: EnsemblePosterior, x: Array, u: Array) -> JacobianBelief:
+def _of_ensemble(posterior: EnsemblePosterior, x: Array, u: Array) -> JacobianPrediction:
     plain = differentiable(posterior)
 
     def means(x: Array, u: Array) -> Array:
-        members = plain.believe(x, u).members
+        members = plain.predict(x, u).members
         assert members is not None
         return members.means
 
     samples = jnp.concatenate(jax.jacrev(means, argnums=(0, 1))(x, u), axis=-1)
-    return JacobianBelief(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)
+    return JacobianPrediction(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)
 
 
-def _of_gaussian_processes(posterior: GPPosterior, x: Array, u: Array, key: Array, count: int) -> JacobianBelief:
+def _of_gaussian_processes(posterior: GPPosterior, x: Array, u: Array, key: Array, count: int) -> JacobianPrediction:
     kernel = KERNELS[posterior.kernel_name]
     if (slope_variance := kernel.slope_variance) is None:
         raise SondeError(f"functions under the kernel {posterior.kernel_name!r} have no derivative; take rbf, say")
@@ -106,4 +106,4 @@ def _of_gaussian_processes(posterior: GPPosterior, x: Array, u: Array, key: Arra
     )
     # the process is that of the change: x itself comes on top
     unchanged = jnp.eye(dx, z.shape[0])
-    return JacobianBelief(unchanged + mean, std, unchanged + jnp.swapaxes(samples, 0, 1))
+    return JacobianPrediction(unchanged + mean, std, unchanged + jnp.swapaxes(samples, 0, 1))

@@ -20,10 +20,10 @@ class Prior(eqx.Module):
     """What independent Gaussian processes, one per output, assume before any data."""
 
     inputs: Normaliser
-    lengthscales: Float[Array, "*runs dx dz"]
-    signal_std: Float[Array, "*runs dx"]
+    lengthscales: Float[Array, "*seeds dx dz"]
+    signal_std: Float[Array, "*seeds dx"]
     """In state units, as is the noise."""
-    noise_std: Float[Array, "*runs dx"]
+    noise_std: Float[Array, "*seeds dx"]
     kernel_name: str = eqx.field(static=True)
 
     @classmethod

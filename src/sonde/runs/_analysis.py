@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sonde._internal.errors import SondeError
-from sonde._internal.lockstep import one_run
+from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
 from sonde.data import Data, Trajectory
 from sonde.evaluation._evaluate import TrueDynamics
@@ -32,7 +32,7 @@ def learned_system(explorer: Explorer, world: World, run: int = 0, refit: bool =
     """What one of an explorer's runs has learned, to be studied where it measured; with `refit`, as `refitted`."""
     if explorer.transitions == 0:
         raise SondeError("the explorer has no measurements yet: there is nothing to study")
-    posterior = refitted(explorer, run) if refit else one_run(explorer.posterior, run)
+    posterior = refitted(explorer, run) if refit else one_seed(explorer.posterior, run)
     return LearnedSystem(posterior, world, np.asarray(explorer.data.states[run, : explorer.transitions]))
 
 
@@ -48,7 +48,7 @@ def refitted(explorer: Explorer, run: int = 0) -> GPPosterior:
         raise SondeError("only Gaussian processes with learned hyper-parameters can be fitted anew; study the run as it is")
     prior_std, steps = max(model.prior_std, REFIT_PRIOR), max(model.steps, REFIT_STEPS)
     model = replace(model, prior_std=prior_std, steps=steps, gradient_limit=REFIT_LIMIT)
-    posterior = _fitted(model, one_run(explorer.data, run), jax.random.key(0))
+    posterior = _fitted(model, one_seed(explorer.data, run), jax.random.key(0))
     if not np.isfinite(posterior.centres.weights).all():
         raise SondeError("the fit anew led to no numbers; study the run as it is, without refit")
     return posterior
@@ -99,7 +99,7 @@ def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]
     posterior = plain_gp(explorer.posterior)
     if explorer.transitions > LARGEST:
         raise SondeError(f"theory's quantities take up to {LARGEST} measurements, got {explorer.transitions}")
-    posterior, data = one_run((posterior, explorer.data), run)
+    posterior, data = one_seed((posterior, explorer.data), run)
     prior, points = Prior.of(posterior), np.asarray(data.inputs())[: explorer.transitions]
     information = exact_information_gain(prior, points)
     rule = Confidence("rkhs", delta=config.delta, norm_bound=config.norm_bound)
@@ -109,7 +109,7 @@ def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]
     if reachable is not None:
         candidates = np.concatenate([reachable.states, reachable.actions], axis=-1)
         gamma = greedy_information(prior, candidates, explorer.transitions)[-1]
-        bound = theorem_bound(float(beta.max()), config.steps, float(gamma.max()), max(explorer.episode, 1))
+        bound = theorem_bound(float(beta.max()), config.steps, float(gamma.max()), max(explorer.round, 1))
         found |= {"gamma": gamma.tolist(), "bound": bound}
     return found
 
@@ -127,7 +127,7 @@ def analysis_of(
     system = learned_system(explorer, config.world, run, refit)
     found = {
         "seed": explorer.seeds[run],
-        "episode": explorer.episode,
+        "round": explorer.round,
         "transitions": explorer.transitions,
         "refit": refit,
         "coordinates": list(system.coordinates.names),

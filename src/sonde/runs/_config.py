@@ -58,7 +58,7 @@ class RunConfig:
     """How to explore; `sonde list` shows all."""
     task: str | None = None
     """The task that h-ucrl explores for; other methods take none."""
-    episodes: int = 10
+    rounds: int = 10
     """Experiments on the true system; with `until`, the most that there may be."""
     horizon: int = 100
     """Steps of each run of the policy; where a system ends its own episode earlier, it is restarted and the steps go on."""
@@ -94,7 +94,7 @@ class RunConfig:
     """Let the planner imagine the noise that the model has learned; of little use on a deterministic system."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see, by which the model is judged and calibrated; 0 for none."""
-    calibrated: bool = False
+    recalibrate: bool = False
     """Rescale the model's stds so that its intervals hold what they promise on the held-out measurements."""
     data: str | None = None
     """Measurements to start from: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
@@ -122,7 +122,7 @@ class RunConfig:
         """Refuse what cannot be run."""
         positive(
             "config",
-            episodes=self.episodes,
+            rounds=self.rounds,
             horizon=self.horizon,
             rollouts=self.rollouts,
             evaluation_horizon=self.evaluation_horizon,
@@ -138,8 +138,8 @@ class RunConfig:
         if not 0 <= self.beta < float("inf"):
             raise SondeError(f"config: beta must be 0 or above and finite, got {self.beta}")
         confidence = Confidence(self.confidence, self.beta, self.delta, self.norm_bound)
-        confidence.check("config", self.model, self.holdout, self.calibrated, self.data_capacity)
-        check_calibration("config", self.holdout, self.calibrated)
+        confidence.check("config", self.model, self.holdout, self.recalibrate, self.data_capacity)
+        check_calibration("config", self.holdout, self.recalibrate)
         check_solver(method_named(self.method, self.task, self.model), self.solver)
         _ = self.stopping_rule
         # a person's file is read when a run is made or asked for the task, not by all who look
@@ -154,19 +154,19 @@ class RunConfig:
         one_of("evaluation_imagination", self.evaluation_imagination, ("mean", "members"))
         if self.evaluation_imagination == "members" and self.model.ensemble_size == 0:
             raise SondeError(f"config: tasks cannot be planned on members, since {type(self.model).__name__} has none")
-        settled = [settings.task for settings in self.task_settings]
-        if len(set(settled)) != len(settled):
-            raise SondeError(f"config: task_settings must name each task once, got {', '.join(settled)}")
+        named = [settings.task for settings in self.task_settings]
+        if len(set(named)) != len(named):
+            raise SondeError(f"config: task_settings must name each task once, got {', '.join(named)}")
         known = {*map(task_label, self.tasks), *self.world.tasks}
-        if has_simulator(self.world) and not known.issuperset(settled):
-            raise SondeError(f"config: task_settings name {', '.join(settled)}, and the tasks are {', '.join(sorted(known))}")
+        if has_simulator(self.world) and not known.issuperset(named):
+            raise SondeError(f"config: task_settings name {', '.join(named)}, and the tasks are {', '.join(sorted(known))}")
         labels = [task_label(name) for name in self.tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")
-        needed = self.episodes * self.steps
+        needed = self.rounds * self.steps
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
-                f"config: capacity {self.capacity} is too small: {self.episodes} episodes of {self.steps} steps need {needed}"
+                f"config: capacity {self.capacity} is too small: {self.rounds} episodes of {self.steps} steps need {needed}"
             )
 
     @property
@@ -182,7 +182,7 @@ class RunConfig:
     @property
     def data_capacity(self) -> int:
         """Transitions that a run can collect."""
-        return self.episodes * self.steps if self.capacity is None else self.capacity
+        return self.rounds * self.steps if self.capacity is None else self.capacity
 
     @property
     def task_names(self) -> tuple[str, ...]:

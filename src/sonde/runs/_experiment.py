@@ -72,11 +72,11 @@ class Experiment:
     def _learn_what_was_measured(self) -> None:
         """A kill may come after the measurements were saved and before they were learned from."""
         store, explorer = self._parts()
-        while not self.finished and store.has_data(explorer.episode + 1):
+        while not self.finished and store.has_data(explorer.round + 1):
             try:
-                self._learn(store.load_data(explorer.episode + 1)[-1], {}, 0.0)
+                self._learn(store.load_data(explorer.round + 1)[-1], {}, 0.0)
             except SondeError as error:
-                path = store.data_path(explorer.episode + 1)
+                path = store.data_path(explorer.round + 1)
                 raise SondeError(f"{error}; the measurements are in {path}: move them away to go on without them") from None
 
     def _parts(self) -> tuple[RunStore, Explorer]:
@@ -90,14 +90,14 @@ class Experiment:
         return self._parts()[1]
 
     @property
-    def episode(self) -> int:
+    def round(self) -> int:
         """Episodes that were told."""
-        return self.explorer.episode
+        return self.explorer.round
 
     @property
     def finished(self) -> bool:
         """Whether all episodes were told, or those that were are enough (`stopped`)."""
-        return self.episode >= self.config.episodes or self.stopped is not None
+        return self.round >= self.config.rounds or self.stopped is not None
 
     @property
     def stopped(self) -> str | None:
@@ -120,24 +120,24 @@ class Experiment:
         """Learn from an episode and save it; its metrics, one row per run. What cannot be used is refused, nothing changes."""
         self._refuse_more()
         explorer, longest = self.explorer, self.config.steps
-        checked = trajectory.checked(explorer.runs, explorer.state_dim, explorer.action_dim)
+        checked = trajectory.checked(explorer.num_seeds, explorer.state_dim, explorer.action_dim)
         steps = checked.states.shape[1]
         if steps > longest:
             raise SondeError(
                 f"experiment: an episode may have at most {longest} steps (the config's horizon), got {steps}; "
                 "tell a shorter one, or begin anew in another folder with a larger horizon"
             )
-        number = explorer.episode + 1
+        number = explorer.round + 1
         try:
             return self._learn(checked, self._policies, self._asking)
         except SondeError:
-            if explorer.episode < number:  # nothing was learned from it, and the caller still has it
+            if explorer.round < number:  # nothing was learned from it, and the caller still has it
                 self._parts()[0].drop_data(number)
             raise
 
     def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[dict[str, Any]]:
         store, explorer = self._parts()
-        timed = Phases(lambda *_: None, explorer.episode + 1)
+        timed = Phases(lambda *_: None, explorer.round + 1)
         timed.seconds["plan"] = asking
         rows = learn(store, explorer, trajectory, policies, timed)
         self._policies, self._asking = {}, 0.0
@@ -165,7 +165,7 @@ class Experiment:
             reward = getattr(task, "reward", task)
             name = getattr(reward, "__name__", type(task).__name__)
             asked = checked_task(world, task, name)
-        goals = _goals(asked, goal, explorer.runs, name)
+        goals = _goals(asked, goal, explorer.num_seeds, name)
         keys = for_purpose(explorer.keys(), f"evaluate/{name}")
         solver, members = self.config.settings_for(name).solver, self.config.evaluation_members
         policy = task_policy(world, explorer.posterior, asked, solver, explorer.data, keys, members)
@@ -174,11 +174,11 @@ class Experiment:
 
     def _refuse_more(self) -> None:
         if self.finished:
-            why = self.stopped or f"all {self.config.episodes} episodes were told"
+            why = self.stopped or f"all {self.config.rounds} episodes were told"
             raise SondeError(f"experiment: {why.rstrip('.')}; solve tasks with what was learned")
 
 
-def _goals(task: Task | GoalTask, goal: np.ndarray | None, runs: int, name: str) -> Array | None:
+def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name: str) -> Array | None:
     """The goal for every run [S, dg]; refused if the task has none, or another kind of one."""
     if not isinstance(task, GoalTask):
         if goal is not None:
@@ -187,7 +187,7 @@ def _goals(task: Task | GoalTask, goal: np.ndarray | None, runs: int, name: str)
     example, given = sample_goal(task, 0), np.asarray(np.nan if goal is None else goal, np.float64)
     if given.shape != example.shape or not np.isfinite(given).all():
         raise SondeError(f"{name} is solved for a goal: give goal=, finite numbers such as {example}; got {goal!r}")
-    return jnp.broadcast_to(jnp.asarray(given), (runs, *given.shape))
+    return jnp.broadcast_to(jnp.asarray(given), (num_seeds, *given.shape))
 
 
 def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:

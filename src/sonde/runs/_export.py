@@ -83,7 +83,7 @@ def _check_target(out: str, overwrite: bool) -> None:
 
 def _gather(store: RunStore, run: int, existing: bool) -> Measured:
     parts = [_part(trajectory, run) for trajectory in store.load_finished()]
-    first = store.load_existing() if existing else None
+    first = store.load_initial_data() if existing else None
     if existing and first is None:
         raise SondeError(f"{store.folder} started from no measurements: leave out --existing")
     if first is not None:
@@ -109,7 +109,7 @@ def _part(trajectory: Trajectory, run: int) -> Measured:
 def _as_npz(measured: Measured) -> bytes:
     buffer = io.BytesIO()
     arrays = {name: getattr(measured, name) for name in ("states", "actions", "next_states", "terminated")}
-    np.savez(buffer, **arrays, episode=measured.episode())
+    np.savez(buffer, **arrays, episode=measured.round())
     return buffer.getvalue()
 
 
@@ -118,7 +118,7 @@ def _as_csv(measured: Measured, world: World) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([EPISODE, *(label for labels in names.values() for label in labels)])
-    for number, *arrays in zip(measured.episode(), *(getattr(measured, name) for name in names), strict=True):
+    for number, *arrays in zip(measured.round(), *(getattr(measured, name) for name in names), strict=True):
         writer.writerow([number, *(repr(float(value)) for value in np.concatenate(arrays))])
     return text.getvalue().encode()
 

@@ -20,7 +20,7 @@ def _paths(folder: Path) -> tuple[Path, Path]:
     return folder / "data" / "existing.safetensors", folder / "data" / "existing.sha256"
 
 
-def save_existing(folder: Path, measurements: Trajectory) -> None:
+def save_initial_data(folder: Path, measurements: Trajectory) -> None:
     """Copy them into the run's folder."""
     path, note = _paths(folder)
     content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in ARRAYS})
@@ -28,11 +28,11 @@ def save_existing(folder: Path, measurements: Trajectory) -> None:
     write_atomically(note, f"{checksum(content)}  {path.name}\n".encode())
 
 
-def load_existing(folder: Path, source: str) -> Trajectory:
+def load_initial_data(folder: Path, source: str) -> Trajectory:
     """The copy, if it is what was written; `source` is where the measurements came from."""
     path, _ = _paths(folder)
     content = path.read_bytes() if path.is_file() else b""
-    if checksum(content) != existing_checksum(folder):
+    if checksum(content) != initial_data_checksum(folder):
         raise SondeError(
             f"{path} is missing or damaged, and the run cannot go on without it; restore it from a copy, "
             f"or start a new run with --data {source}"
@@ -41,7 +41,7 @@ def load_existing(folder: Path, source: str) -> Trajectory:
     return Trajectory(arrays["states"], arrays["actions"], arrays["next_states"])
 
 
-def existing_checksum(folder: Path) -> str | None:
+def initial_data_checksum(folder: Path) -> str | None:
     """As noted when the run was made; None: it started from nothing."""
     _, note = _paths(folder)
     return note.read_bytes().decode(errors="replace").split(" ")[0] if note.is_file() else None

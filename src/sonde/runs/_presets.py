@@ -28,7 +28,7 @@ LITE_SOLVER = replace(PENDULUM_SOLVER, samples=100, elites=10, iterations=4)  # 
 
 PENDULUM_GP = RunConfig(
     world=Pendulum(),
-    episodes=10,  # not in the tables; what the public runs collect
+    rounds=10,  # not in the tables; what the public runs collect
     horizon=100,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
     beta=2.0,
@@ -52,7 +52,7 @@ PENDULUM_ENSEMBLE = ProbabilisticEnsemble(
     members=7,  # number of ensembles
     layers=2,  # hidden layers
     width=256,  # neurons per layer
-    batch=64,
+    batch_size=64,
     learning_rate=5e-4,
     epochs=50,
     max_steps=5000,  # maximum number of gradient steps
@@ -60,21 +60,21 @@ PENDULUM_ENSEMBLE = ProbabilisticEnsemble(
 )
 PENDULUM_PE = RunConfig(
     world=Pendulum(),
-    episodes=25,  # not in the tables; what the public runs collect
+    rounds=25,  # not in the tables; what the public runs collect
     horizon=200,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
     beta=2.0,
     particles=10,
     imagine_noise=False,  # not in the tables, here and below; the simulators are deterministic
     holdout=0.2,  # not in the tables
-    calibrated=True,
+    recalibrate=True,
     model=PENDULUM_ENSEMBLE,
     solver=PENDULUM_SOLVER,
 )
 
 # What the tables leave open is as for the pendulum
 MOUNTAIN_CAR_ENSEMBLE = replace(
-    PENDULUM_ENSEMBLE, members=5, layers=2, width=128, batch=64, learning_rate=5e-4, epochs=50, max_steps=5000
+    PENDULUM_ENSEMBLE, members=5, layers=2, width=128, batch_size=64, learning_rate=5e-4, epochs=50, max_steps=5000
 )
 MOUNTAIN_CAR_SAC = SAC(
     discount=0.99,
@@ -83,17 +83,17 @@ MOUNTAIN_CAR_SAC = SAC(
     temperature_learning_rate=5e-4,
     actor=(64, 64),
     critic=(256, 256),
-    batch=32,
+    batch_size=32,
     gradient_steps=350,
     horizon=4,  # simulation horizon
     starts=500,  # initial state sample size
     training_steps=35,
-    target_rate=0.005,  # not in the tables
+    tau=0.005,  # not in the tables
 )
 MOUNTAIN_CAR = replace(
     PENDULUM_PE,
     world=MountainCar(),
-    episodes=25,  # not in the tables; what the public runs collect
+    rounds=25,  # not in the tables; what the public runs collect
     horizon=200,
     evaluation_horizon=200,
     beta=1.0,
@@ -102,13 +102,13 @@ MOUNTAIN_CAR = replace(
 )
 
 REACHER_ENSEMBLE = replace(
-    PENDULUM_ENSEMBLE, members=5, layers=2, width=256, batch=64, learning_rate=1e-3, epochs=50, max_steps=6000
+    PENDULUM_ENSEMBLE, members=5, layers=2, width=256, batch_size=64, learning_rate=1e-3, epochs=50, max_steps=6000
 )
 REACHER_SAC = replace(
     MOUNTAIN_CAR_SAC,  # discount and learning rates are the same
     actor=(250, 250),
     critic=(250, 250),
-    batch=64,
+    batch_size=64,
     gradient_steps=500,
     horizon=10,
     starts=2000,
@@ -117,7 +117,7 @@ REACHER_SAC = replace(
 REACHER = replace(
     PENDULUM_PE,
     world=Reacher(),
-    episodes=100,  # not in the tables, nor are the rollouts; what the public runs collect
+    rounds=100,  # not in the tables, nor are the rollouts; what the public runs collect
     rollouts=20,
     horizon=50,
     evaluation_horizon=50,
@@ -128,13 +128,13 @@ REACHER = replace(
 
 # four layers of 256; only the learning rates differ
 SWIMMER_ENSEMBLE = replace(
-    PENDULUM_ENSEMBLE, members=5, layers=4, width=256, batch=64, learning_rate=5e-4, epochs=50, max_steps=7500
+    PENDULUM_ENSEMBLE, members=5, layers=4, width=256, batch_size=64, learning_rate=5e-4, epochs=50, max_steps=7500
 )
 SWIMMER_SOLVER = replace(PENDULUM_SOLVER, samples=250, horizon=15, elites=25, exponent=0.25, iterations=5, keep_fraction=0.3)
 SWIMMER = replace(
     PENDULUM_PE,
     world=Swimmer(action_repeat=4),
-    episodes=150,  # not in the tables, nor are the rollouts; what the public runs collect: 1000 planned steps a round
+    rounds=150,  # not in the tables, nor are the rollouts; what the public runs collect: 1000 planned steps a round
     rollouts=4,
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
@@ -148,7 +148,7 @@ CHEETAH_SOLVER = replace(SWIMMER_SOLVER, samples=200, horizon=10, elites=20)
 CHEETAH = replace(
     PENDULUM_PE,
     world=Cheetah(action_repeat=4),
-    episodes=500,  # not in the tables, nor are the rollouts; what the public runs collect at most: 1000 planned steps a round
+    rounds=500,  # not in the tables, nor are the rollouts; what the public runs collect at most: 1000 planned steps a round
     rollouts=4,
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
@@ -163,14 +163,14 @@ FETCH_ENSEMBLE = ProbabilisticEnsemble(
     layers=3,
     width=256,
     noise="fixed",  # only epistemic uncertainty is modelled
-    batch=256,
+    batch_size=256,
     epochs=50,
     max_steps=1_000_000,  # not in the tables; no limit is meant
     learning_rate=1e-4,
     weight_decay=5e-5,
     optimiser="adam",
     optimiser_epsilon=1e-4,  # not in the tables
-    moments="kept",  # not in the tables
+    keep_optimiser_state=True,  # not in the tables
     initial_scale=0.5,  # not in the tables, but for the truncated normal
     smallest_spread=1e-6,  # not in the tables
 )
@@ -195,7 +195,7 @@ FETCH_TASK_SETTINGS = (  # extrinsic phase; the steps are not in the tables
 FETCH = RunConfig(
     world=FetchConstruction(blocks=4),
     method="opax-heuristic",
-    episodes=300,  # not in the tables, nor are the evaluations; what the public runs collect
+    rounds=300,  # not in the tables, nor are the evaluations; what the public runs collect
     rollouts=20,
     horizon=100,
     evaluation_rollouts=20,
@@ -222,7 +222,7 @@ LITE_SAC = replace(
     actor_learning_rate=1e-3,
     critic_learning_rate=1e-3,
     temperature_learning_rate=1e-3,
-    target_rate=0.02,
+    tau=0.02,
 )
 
 PRESETS = {
@@ -232,15 +232,15 @@ PRESETS = {
     "pendulum-gp-h-ucrl": replace(PENDULUM_GP, method="h-ucrl", task="swing-up"),
     "pendulum-pe-h-ucrl": replace(PENDULUM_PE, method="h-ucrl", task="keep-down"),
     # the same learner with less planning
-    "pendulum-gp-lite": replace(PENDULUM_GP, episodes=4, particles=3, solver=LITE_SOLVER),
+    "pendulum-gp-lite": replace(PENDULUM_GP, rounds=4, particles=3, solver=LITE_SOLVER),
     # the setting of the paper's theory: kernel, noise and units hold throughout, so that uncertainty can only shrink
     "pendulum-gp-theory": replace(PENDULUM_GP, solver=LITE_SOLVER, model=FIXED_GP),
     # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
-        episodes=4,
+        rounds=4,
         particles=3,
-        model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, weights="reset"),
+        model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, warm_start=False),
         solver=replace(LITE_SOLVER, initial_std=1.0),
     ),
     "mountain-car": MOUNTAIN_CAR,
@@ -254,17 +254,17 @@ PRESETS = {
     "cheetah-h-ucrl": replace(CHEETAH, method="h-ucrl", task="forward"),
     "mountain-car-lite": replace(
         MOUNTAIN_CAR,
-        episodes=15,
+        rounds=15,
         model=replace(MOUNTAIN_CAR_ENSEMBLE, epochs=200),
         solver=LITE_SAC,
     ),
     # of each noise that is learned, the smallest rules the networks, and the finger's way is then learned badly: fixed noise
     "reacher-lite": replace(
         REACHER,
-        episodes=10,
+        rounds=10,
         evaluation_rollouts=10,
         model=replace(REACHER_ENSEMBLE, layers=3, width=128, epochs=100, noise="fixed"),
-        solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch=64),
+        solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch_size=64),
     ),
     "fetch-construction": FETCH,
     # two blocks, shorter plans, and smaller networks that learn faster, since there are few data; rollouts end soon after the
@@ -272,7 +272,7 @@ PRESETS = {
     "fetch-construction-lite": replace(
         FETCH,
         world=FetchConstruction(blocks=2, angles="continuous"),
-        episodes=10,
+        rounds=10,
         horizon=25,
         evaluation_rollouts=4,
         evaluate_every=10,
@@ -283,14 +283,14 @@ PRESETS = {
     # the same learners with less planning, and faster learning since there are few episodes
     "swimmer-lite": replace(
         SWIMMER,
-        episodes=10,
+        rounds=10,
         rollouts=1,
         model=replace(SWIMMER_ENSEMBLE, layers=3, width=128, epochs=100),
         solver=replace(SWIMMER_SOLVER, samples=100, elites=10, iterations=3),
     ),
     "cheetah-lite": replace(
         CHEETAH,
-        episodes=10,
+        rounds=10,
         rollouts=1,
         model=replace(CHEETAH_ENSEMBLE, layers=3, width=128, epochs=100, learning_rate=5e-4),
         solver=replace(CHEETAH_SOLVER, samples=100, elites=10, iterations=3),
@@ -306,4 +306,4 @@ def preset(name: str) -> RunConfig:
 
 def for_world(world: World) -> RunConfig:
     """Settings for a system that no preset knows: an ensemble with calibrated stds, and a planner that is quick."""
-    return replace(PRESETS["pendulum-pe-lite"], world=world, episodes=10)
+    return replace(PRESETS["pendulum-pe-lite"], world=world, rounds=10)

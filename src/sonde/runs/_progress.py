@@ -42,18 +42,18 @@ class LiveProgress:
         self.measured = measured(config.model)
         if self.rule:
             self.measured.pop(self.rule.subject)
-        self.columns = ["episode", "transitions", *self.measured]
+        self.columns = ["round", "transitions", *self.measured]
         self.columns += [quantity.label for quantity in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += ["plan s", "fit s", "evaluate s"]
         self.table = Table(*self.columns, title=self._title(), title_justify="left")
         for column in self.table.columns:
             column.justify = "right"
-        self.episode_seconds: list[float] = []
-        self.episode_began = time.perf_counter()
-        episodes = sorted({row["episode"] for row in done})
-        for episode in episodes:
-            self._add([row for row in done if row["episode"] == episode])
+        self.round_seconds: list[float] = []
+        self.round_began = time.perf_counter()
+        rounds = sorted({row["round"] for row in done})
+        for round_number in rounds:
+            self._add([row for row in done if row["round"] == round_number])
         self.live = Live(console=console, refresh_per_second=8, transient=False) if console.is_terminal else None
 
     def __enter__(self) -> "LiveProgress":
@@ -68,22 +68,22 @@ class LiveProgress:
             self.live.update(self.table)
             self.live.stop()
 
-    def __call__(self, phase: str, episode: int, rows: list[Row] | None) -> None:
+    def __call__(self, phase: str, round_number: int, rows: list[Row] | None) -> None:
         """Show the phase, or the finished episode."""
         if phase == "plan":
-            self.episode_began = time.perf_counter()
+            self.round_began = time.perf_counter()
         if rows is not None:
-            self.episode_seconds.append(time.perf_counter() - self.episode_began)
+            self.round_seconds.append(time.perf_counter() - self.round_began)
             cells = self._add(rows)
             if not self.live:
                 line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
-                over = "stopped" in rows[0] or episode == self.config.episodes
+                over = "stopped" in rows[0] or round_number == self.config.rounds
                 self.console.print(line + ("" if over else self._outlook()), soft_wrap=True)
         elif self.live:
             phase, _, step = phase.partition("/")
             doing = f"{PHASES[phase]}, {step}" if step else PHASES[phase]
-            limit = f"{'at most ' if self.rule else ''}{self.config.episodes}"
-            text = f"episode {episode} of {limit}: {doing}{self._remaining(episode)}{self._outlook()}"
+            limit = f"{'at most ' if self.rule else ''}{self.config.rounds}"
+            text = f"episode {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
             self.live.update(Group(self.table, Spinner("dots", text)))
 
     def _title(self) -> str:
@@ -91,20 +91,20 @@ class LiveProgress:
         seeds = f", {self.config.seeds} runs in lockstep ({told})" if self.config.seeds > 1 else ""
         task = f" on {self.config.task}" if self.config.task else ""
         until = f" until {self.rule.text}, at most" if self.rule else ""
-        return f"{self.config.method}{task}:{until} {self.config.episodes} episodes of {self.config.steps} steps{seeds}"
+        return f"{self.config.method}{task}:{until} {self.config.rounds} episodes of {self.config.steps} steps{seeds}"
 
     def _outlook(self) -> str:
         """How many more episodes the stopping rule is expected to take."""
-        return f"; {self.rule.outlook(self.worst, self.config.episodes)}" if self.rule else ""
+        return f"; {self.rule.outlook(self.worst, self.config.rounds)}" if self.rule else ""
 
-    def _remaining(self, episode: int) -> str:
-        if not self.episode_seconds:
+    def _remaining(self, round_number: int) -> str:
+        if not self.round_seconds:
             return " (the first one also compiles)"
         # the first episode compiles, so a later one is the better guess
-        expected = self.rule.episodes_left(self.worst) if self.rule else None
-        possible = self.config.episodes - episode + 1
+        expected = self.rule.rounds_left(self.worst) if self.rule else None
+        possible = self.config.rounds - round_number + 1
         known = self.rule is None or (expected is not None and expected <= possible)
-        left = (possible if expected is None else min(possible, expected)) * self.episode_seconds[-1]
+        left = (possible if expected is None else min(possible, expected)) * self.round_seconds[-1]
         how_long = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
         return f" ({'about' if known else 'at most'} {how_long} left)"
 
@@ -119,13 +119,13 @@ class LiveProgress:
             return f"{average:.{digits}f}"
 
         cells = [
-            str(rows[0]["episode"]),
+            str(rows[0]["round"]),
             str(rows[0]["transitions"]),
             *(mean(key, digits) for key, digits in self.measured.values()),
         ]
         if self.rule:
             worst = self.rule.worst(rows)
-            self.worst += [] if worst[0] is None else [(rows[0]["episode"], worst[0])]
+            self.worst += [] if worst[0] is None else [(rows[0]["round"], worst[0])]
             cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
             reached, solved = mean(f"return/{task_label(task)}", None), mean(f"success/{task_label(task)}", 2)

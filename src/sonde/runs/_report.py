@@ -60,7 +60,7 @@ def evaluation_report(
 
     for i, seed in enumerate(explorer.seeds):
         table.add_row(str(seed), *(cells(name, values[i]) for name, values in columns.items()))
-    if explorer.runs > 1:
+    if explorer.num_seeds > 1:
         table.add_section()
         table.add_row("mean", *(cells(name, float(np.mean(values))) for name, values in columns.items()))
     for column in table.columns:
@@ -77,7 +77,7 @@ def _film(config: RunConfig, explorer: Explorer, video: Path | None) -> "Film | 
         return None
     from sonde.runs.figures._film import Film
 
-    return Film(video, config.world, explorer.runs)
+    return Film(video, config.world, explorer.num_seeds)
 
 
 def _save_film(film: "Film | None", task: str, played: Evaluation, console: Console) -> None:
@@ -93,10 +93,10 @@ def robust_report(
 ) -> None:
     """Print what a plan on the model's mean and one for its worst case promise, and what they bring; film the latter."""
     film = _film(config, explorer, video)
-    label, opponent = task_label(task), Pessimistic(beta=beta)
+    label, adversary = task_label(task), Pessimistic(beta=beta)
     played: dict[str, Evaluation] = {}
     for plan, seen_by in (("plain", None), ("robust", film)):
-        arguments = (config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, opponent, plan == "robust")
+        arguments = (config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, adversary, plan == "robust")
         with console.status(f"planning {label}, the {plan} plan, on the true system and on the model ..."):
             played[plan] = evaluate_as_configured(*arguments, played.get("plain"))
     title = f"{label} after {explorer.transitions} transitions, {config.settings_for(task).horizon} steps, returns"
@@ -109,18 +109,18 @@ def robust_report(
         column.justify = "right"
     console.print(table)
     console.print(
-        f"nominal: on the model's mean; guaranteed: against an opponent who chooses within {_width(config, beta)} around it"
+        f"nominal: on the model's mean; guaranteed: against an adversary who chooses within {_width(config, beta)} around it"
     )
     for plan, evaluation in played.items():
         kept = int(np.sum(evaluation.returns >= evaluation.promised.guaranteed))
         console.print(
-            f"{plan} plan: the true system brought at least the guaranteed value in {kept} of {explorer.runs}; "
+            f"{plan} plan: the true system brought at least the guaranteed value in {kept} of {explorer.num_seeds}; "
             f"lowest guaranteed {np.min(evaluation.promised.guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
         )
     plain, robust = (evaluation.promised for evaluation in played.values())
     same = int(np.sum((plain.guaranteed == robust.guaranteed) & (plain.nominal == robust.nominal)))
     if same:
-        console.print(f"in {same} of {explorer.runs} the robust plan is the plain one: no cautious plan guarantees more")
+        console.print(f"in {same} of {explorer.num_seeds} the robust plan is the plain one: no cautious plan guarantees more")
     _save_film(film, task, played["robust"], console)
 
 
@@ -135,8 +135,8 @@ def how_it_ended(store: RunStore) -> str | None:
     if rule is None:
         return None
     rows = store.load_metrics()
-    last = [row for row in rows if row["episode"] == rows[-1]["episode"]]
-    return store.why_stopped() or rule.why_not(last, store.config.episodes)
+    last = [row for row in rows if row["round"] == rows[-1]["round"]]
+    return store.why_stopped() or rule.why_not(last, store.config.rounds)
 
 
 def command() -> str:
@@ -150,9 +150,9 @@ def command() -> str:
 def demo_opening(config: RunConfig, console: Console) -> None:
     """Say what is about to happen."""
     console.print(
-        "\nA pendulum hangs down. Sonde does not know its equations; it may push it for "
-        f"{config.episodes} x {config.horizon} steps of {TIME_STEP} s,\n"
-        "and chooses each push so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
+        "\nA pendulum hangs down. Sonde does not know its equations; it may perturbation it for "
+        f"{config.rounds} x {config.horizon} steps of {TIME_STEP} s,\n"
+        "and chooses each perturbation so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
         "After each episode we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
         "information: what the episode's measurements could tell at most, in nats.\n"
         "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that episodes compare).\n"
@@ -177,7 +177,7 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
         f"{first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic_common']:.3f} to "
         f"{last['max_epistemic_common']:.3f}.\n"
         f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "
-        f"{returns['oracle']:.0f}, random pushes get {returns['random']:.0f}:\n"
+        f"{returns['oracle']:.0f}, random perturbations get {returns['random']:.0f}:\n"
         f"on a scale from random (0) to perfect knowledge (1) that is {score:.2f}.\n\n"
         f"Files: {store.folder}\n"
         "  metrics.jsonl        one line per episode\n"

@@ -49,24 +49,24 @@ def build_explorer(config: RunConfig, existing: Trajectory | None = None) -> Exp
         particles=config.particles,
         imagine_noise=config.imagine_noise,
         holdout=config.holdout,
-        calibrated=config.calibrated,
+        recalibrate=config.recalibrate,
         reward=None if config.task is None else reward_named(config.world, config.task),
     )
 
 
-def restore_explorer(store: RunStore, episode: int) -> Explorer:
+def restore_explorer(store: RunStore, round_number: int) -> Explorer:
     """The explorer as it was after `episode`."""
-    existing = store.load_existing()
+    existing = store.load_initial_data()
     explorer = build_explorer(store.config, existing)
-    if episode > 0:
-        params = store.load_checkpoint(episode, explorer.params)
-        explorer.restore(store.load_data(episode), params, existing)
+    if round_number > 0:
+        params = store.load_checkpoint(round_number, explorer.params)
+        explorer.restore(store.load_data(round_number), params, existing)
     elif existing is not None:
         explorer.start_from(existing)
     return explorer
 
 
-def run(store: RunStore, progress: Progress, from_episode: int | None = None) -> Explorer:
+def run(store: RunStore, progress: Progress, from_round: int | None = None) -> Explorer:
     """Explore until all episodes are done, or those that are suffice (`until` of the config).
 
     It starts after the newest checkpoint, or after `from_episode`.
@@ -75,11 +75,11 @@ def run(store: RunStore, progress: Progress, from_episode: int | None = None) ->
         raise SondeError(f"{store.folder}: this system is run by its owner; go on with sonde.Experiment (ask and tell)")
     with store.locked():
         checkpoints = store.checkpoints()
-        start = (checkpoints[-1] if checkpoints else 0) if from_episode is None else from_episode
+        start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        while explorer.episode < store.config.episodes and store.why_stopped() is None:
-            one_episode(store, explorer, progress)
+        while explorer.round < store.config.rounds and store.why_stopped() is None:
+            one_round(store, explorer, progress)
         return explorer
 
 
@@ -95,14 +95,14 @@ def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = N
 class Phases:
     """Runs the phases of an episode: says when each begins, and adds up how long it took."""
 
-    def __init__(self, progress: Progress, episode: int):
+    def __init__(self, progress: Progress, round_number: int):
         """`episode` counts from 1."""
-        self.progress, self.episode = progress, episode
+        self.progress, self.round = progress, round_number
         self.seconds: dict[str, float] = {}
 
     def __call__(self, phase: str, work: Callable[[], Any]) -> Any:
         """What the work returns."""
-        self.progress(phase, self.episode, None)
+        self.progress(phase, self.round, None)
         began = time.perf_counter()
         result = work()
         self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
@@ -110,9 +110,9 @@ class Phases:
 
 
 @double_precision
-def one_episode(store: RunStore, explorer: Explorer, progress: Progress) -> None:
+def one_round(store: RunStore, explorer: Explorer, progress: Progress) -> None:
     """Ask, roll out, learn."""
-    number = explorer.episode + 1
+    number = explorer.round + 1
     timed = Phases(progress, number)
     on_step = lambda taken, _: progress(f"plan/{taken}", number, None)
     policy, trajectory = timed("plan", lambda: experiment(store.config, explorer, on_step))
@@ -128,7 +128,7 @@ def learn(
 
     The measurements [S, T, ...] come to disk first: they cost more than what is learned from them.
     """
-    config, number, before, policies = store.config, timed.episode, explorer.posterior, dict(policies)
+    config, number, before, policies = store.config, timed.round, explorer.posterior, dict(policies)
     knows_nothing = explorer.transitions == 0
     timed.seconds["world"] = trajectory.world_seconds
     store.save_data(number, trajectory)
@@ -136,7 +136,7 @@ def learn(
 
     def judged() -> dict[str, np.ndarray]:
         metrics = judge(explorer.posterior, explorer.data, config.world)
-        visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.runs, np.nan)
+        visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
         realised = realised_information_gain(before, *visited)
         error = unknown if knows_nothing else prediction_error(before, *visited, trajectory.next_states)
         planned = trajectory.planned_information
@@ -161,21 +161,21 @@ def learn(
         return found
 
     metrics, rule = timed("evaluate", judged), config.stopping_rule
-    stopped = None if rule is None else rule.why_stop(_per_run(metrics), number, config.episodes)
-    last = stopped is not None or number == config.episodes
+    stopped = None if rule is None else rule.why_stop(_per_seed(metrics), number, config.rounds)
+    last = stopped is not None or number == config.rounds
     metrics |= timed("evaluate", lambda: tried(last))
     # a world written in JAX steps inside the compiled episode: its time is part of the planning
     times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
     rows = [
         {
             "seed": seed,
-            "episode": number,
+            "round": number,
             "transitions": explorer.transitions,
             **measured,
             **times,
             **({} if stopped is None else {"stopped": stopped}),
         }
-        for seed, measured in zip(explorer.seeds, _per_run(metrics), strict=True)
+        for seed, measured in zip(explorer.seeds, _per_seed(metrics), strict=True)
     ]
     store.save_policies(policies)
     store.append_metrics(rows)
@@ -195,10 +195,10 @@ def evaluate_as_configured(
     config: RunConfig,
     task: str,
     posterior: Posterior | None,
-    keys: Key[Array, " runs"],
+    keys: Key[Array, " seeds"],
     data: Data | None,
     on_step: OnStep | None = None,
-    opponent: Pessimistic | None = None,
+    adversary: Pessimistic | None = None,
     robust: bool = False,
     plain: Evaluation | None = None,
 ) -> Evaluation:
@@ -216,7 +216,7 @@ def evaluate_as_configured(
         on_step,
         config.side_by_side,
         config.evaluation_members,
-        opponent,
+        adversary,
         robust,
         plain,
     )
@@ -228,8 +228,8 @@ def episode_metrics(world: World, trajectory: Trajectory) -> dict[str, np.ndarra
     for states, next_states, over in zip(trajectory.states, trajectory.next_states, _ends(trajectory), strict=True):
         cuts = np.flatnonzero(over[:-1]) + 1
         parts = zip(np.split(states, cuts), np.split(next_states, cuts), strict=True)
-        episodes = [world.episode_metrics(*part) for part in parts]
-        found.append({name: float(np.mean([episode[name] for episode in episodes])) for name in episodes[0]})
+        rounds = [world.episode_metrics(*part) for part in parts]
+        found.append({name: float(np.mean([round_number[name] for round_number in rounds])) for name in rounds[0]})
     return {name: np.array([run[name] for run in found]) for name in found[0]}
 
 
@@ -247,7 +247,7 @@ def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
     return metrics
 
 
-def _per_run(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]:
+def _per_seed(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]:
     """JSON knows no NaN: what a method does not have (a random one plans nothing) is null."""
     number = lambda value: float(value) if np.isfinite(value) else None
     return [dict(zip(metrics, map(number, values), strict=True)) for values in zip(*metrics.values(), strict=True)]

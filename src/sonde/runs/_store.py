@@ -33,7 +33,7 @@ from sonde._internal.files import checksum, sync_folder, write_atomically
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_aim, reward_named, task_named
 from sonde.runs._config import RunConfig, from_json, to_json, with_absolute_paths
-from sonde.runs._initial_data import existing_checksum, load_existing, save_existing
+from sonde.runs._initial_data import initial_data_checksum, load_initial_data, save_initial_data
 from sonde.runs._measurements import read_measurements
 from sonde.solvers._policy import Policy
 from sonde.worlds._base import has_simulator
@@ -75,7 +75,7 @@ class RunStore:
         for name in FOLDERS:
             (draft / name).mkdir()
         if existing is not None:
-            save_existing(draft, existing)
+            save_initial_data(draft, existing)
         write_atomically(draft / "config.json", to_json(config).encode())
         if not folder.exists():
             draft.rename(folder)
@@ -110,31 +110,31 @@ class RunStore:
 
     # Measurements
 
-    def data_path(self, episode: int) -> Path:
+    def data_path(self, round_number: int) -> Path:
         """Where the measurements of `episode` are."""
-        return self.folder / "data" / f"{episode:04d}.safetensors"
+        return self.folder / "data" / f"{round_number:04d}.safetensors"
 
-    def save_data(self, episode: int, trajectory: Trajectory) -> None:
+    def save_data(self, round_number: int, trajectory: Trajectory) -> None:
         """The measurements of `episode` (counted from 1)."""
         given = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states", "terminated", "over")}
         arrays = {name: array for name, array in given.items() if array is not None}
-        write_atomically(self.data_path(episode), safetensors.numpy.save(_contiguous(arrays)))
+        write_atomically(self.data_path(round_number), safetensors.numpy.save(_contiguous(arrays)))
 
-    def drop_data(self, episode: int) -> None:
+    def drop_data(self, round_number: int) -> None:
         """Forget the measurements of `episode`."""
-        self.data_path(episode).unlink(missing_ok=True)
+        self.data_path(round_number).unlink(missing_ok=True)
 
-    def has_data(self, episode: int) -> bool:
+    def has_data(self, round_number: int) -> bool:
         """Whether the measurements of `episode` are there, learned from or not."""
-        return self.data_path(episode).exists()
+        return self.data_path(round_number).exists()
 
-    def load_data(self, episodes: int) -> list[Trajectory]:
+    def load_data(self, rounds: int) -> list[Trajectory]:
         """The measurements of the first `episodes` episodes."""
-        return [Trajectory(**_read_arrays(self.data_path(episode))) for episode in range(1, episodes + 1)]
+        return [Trajectory(**_read_arrays(self.data_path(round_number))) for round_number in range(1, rounds + 1)]
 
-    def load_existing(self) -> Trajectory | None:
+    def load_initial_data(self) -> Trajectory | None:
         """The measurements that the run started from."""
-        return None if self.config.data is None else load_existing(self.folder, self.config.data)
+        return None if self.config.data is None else load_initial_data(self.folder, self.config.data)
 
     def load_finished(self) -> list[Trajectory]:
         """The measurements of all finished episodes, as their checkpoint knows them."""
@@ -153,8 +153,8 @@ class RunStore:
 
     # Checkpoints
 
-    def _checkpoint_paths(self, episode: int) -> tuple[Path, Path]:
-        stem = self.folder / "checkpoints" / f"{episode:04d}"
+    def _checkpoint_paths(self, round_number: int) -> tuple[Path, Path]:
+        stem = self.folder / "checkpoints" / f"{round_number:04d}"
         return stem.with_suffix(".json"), stem.with_suffix(".safetensors")
 
     def checkpoints(self) -> list[int]:
@@ -162,32 +162,32 @@ class RunStore:
         notes = (self.folder / "checkpoints").glob("*.json")
         return sorted(int(path.stem) for path in notes if path.stem.isdigit())
 
-    def save_checkpoint(self, episode: int, params: Any) -> None:
+    def save_checkpoint(self, round_number: int, params: Any) -> None:
         """What was learned after `episode`; older checkpoints but one go."""
-        note, arrays = self._checkpoint_paths(episode)
+        note, arrays = self._checkpoint_paths(round_number)
         content = safetensors.numpy.save(_contiguous(_named_leaves(params)))
         write_atomically(arrays, content)
         facts = {
             "format": FORMAT,
-            "episode": episode,
+            "round": round_number,
             "config": checksum(to_json(self.config).encode()),
             "arrays": checksum(content),
-            "data": [checksum(self.data_path(e).read_bytes()) for e in range(1, episode + 1)],
-            "existing": existing_checksum(self.folder),
+            "data": [checksum(self.data_path(e).read_bytes()) for e in range(1, round_number + 1)],
+            "existing": initial_data_checksum(self.folder),
         }
         write_atomically(note, json.dumps(facts, indent=2).encode())
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
             for path in self._checkpoint_paths(old):
                 path.unlink(missing_ok=True)
 
-    def load_checkpoint(self, episode: int, like: Any) -> Any:
+    def load_checkpoint(self, round_number: int, like: Any) -> Any:
         """The params after `episode`, in the structure of `like`; refused if damaged, incomplete or of another run."""
         try:
-            return self._load_checkpoint(episode, like)
+            return self._load_checkpoint(round_number, like)
         except SondeError as error:
-            good = [e for e in self.checkpoints() if e < episode and self._is_good(e, like)]
+            good = [e for e in self.checkpoints() if e < round_number and self._is_good(e, like)]
             if not has_simulator(self.config.world):
-                note, _ = self._checkpoint_paths(episode)
+                note, _ = self._checkpoint_paths(round_number)
                 hint = f"restore it from a copy; or, if data/ is whole, remove {note}: what it held is then learned again"
             elif good:
                 hint = f"an older checkpoint is good: 'sonde resume {self.folder} --from-episode {good[-1]}' uses it"
@@ -195,23 +195,23 @@ class RunStore:
                 hint = f"no older checkpoint is good: 'sonde resume {self.folder} --from-episode 0' starts the run anew"
             raise SondeError(f"{error}; {hint}") from None
 
-    def _is_good(self, episode: int, like: Any) -> bool:
+    def _is_good(self, round_number: int, like: Any) -> bool:
         try:
-            self._load_checkpoint(episode, like)
+            self._load_checkpoint(round_number, like)
         except SondeError:
             return False
         return True
 
-    def _load_checkpoint(self, episode: int, like: Any) -> Any:
-        note, path = self._checkpoint_paths(episode)
-        name, facts = f"checkpoint {note.stem}", self._noted(episode)
+    def _load_checkpoint(self, round_number: int, like: Any) -> Any:
+        note, path = self._checkpoint_paths(round_number)
+        name, facts = f"checkpoint {note.stem}", self._noted(round_number)
         try:
             content = path.read_bytes()
         except OSError as error:
             raise SondeError(f"{name} is damaged ({error})") from None
         if facts.get("arrays") != checksum(content):
             raise SondeError(f"{name} is damaged: {path} does not have the checksum that was noted")
-        self._check_data(name, facts, episode)
+        self._check_data(name, facts, round_number)
         arrays = safetensors.numpy.load(content)
         wanted = _named_leaves(like)
         shapes = {k: v.shape for k, v in arrays.items()}
@@ -219,26 +219,26 @@ class RunStore:
             raise SondeError(f"{name} is foreign: its arrays do not fit the model of config.json")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[k] for k in wanted])
 
-    def _noted(self, episode: int) -> dict[str, Any]:
+    def _noted(self, round_number: int) -> dict[str, Any]:
         """What the checkpoint's note says, if it is a note of this run."""
-        note, _ = self._checkpoint_paths(episode)
+        note, _ = self._checkpoint_paths(round_number)
         name = f"checkpoint {note.stem}"
         try:
             facts = json.loads(note.read_text())
         except (OSError, ValueError) as error:
             raise SondeError(f"{name} is damaged ({error})") from None
-        if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("episode") != episode:
-            raise SondeError(f"{name} is foreign: {note} is not of format {FORMAT} and episode {episode}")
+        if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("round") != round_number:
+            raise SondeError(f"{name} is foreign: {note} is not of format {FORMAT} and episode {round_number}")
         if facts.get("config") != checksum(to_json(self.config).encode()):
             raise SondeError(f"{name} is foreign: it was made under another config.json")
         return facts
 
-    def _check_data(self, name: str, facts: dict[str, Any], episode: int) -> None:
+    def _check_data(self, name: str, facts: dict[str, Any], round_number: int) -> None:
         """Refuse measurements that are not those which the checkpoint was made from."""
         checksums = facts.get("data")
-        if not isinstance(checksums, list) or len(checksums) != episode:
-            raise SondeError(f"{name} is foreign: it does not list the data of {episode} episodes")
-        if facts.get("existing") != existing_checksum(self.folder):
+        if not isinstance(checksums, list) or len(checksums) != round_number:
+            raise SondeError(f"{name} is foreign: it does not list the data of {round_number} episodes")
+        if facts.get("existing") != initial_data_checksum(self.folder):
             raise SondeError(f"{name} is foreign: it was made in a run that started from other measurements")
         for number, expected in enumerate(checksums, start=1):
             data = self.data_path(number)
@@ -269,7 +269,7 @@ class RunStore:
         for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
-                rows.append({**row, "seed": int(row["seed"]), "episode": int(row["episode"])})
+                rows.append({**row, "seed": int(row["seed"]), "round": int(row["round"])})
             except (TypeError, KeyError, ValueError):
                 torn = number == len(lines) and not text.endswith("\n")
                 if not torn:
@@ -279,18 +279,18 @@ class RunStore:
     def why_stopped(self) -> str | None:
         """Why the run has stopped for good, by its rule, in words; None: it has not."""
         newest = max(self.checkpoints(), default=0)
-        return next((row.get("stopped") for row in self.load_metrics() if row["episode"] == newest), None)
+        return next((row.get("stopped") for row in self.load_metrics() if row["round"] == newest), None)
 
-    def forget_after(self, episode: int) -> None:
+    def forget_after(self, round_number: int) -> None:
         """Drop what an interruption, or a person who goes back, left of later episodes."""
         # checkpoints first: a run never goes on from one whose metrics are gone
         for later in self.checkpoints():
-            if later > episode:
+            if later > round_number:
                 for path in self._checkpoint_paths(later):
                     path.unlink(missing_ok=True)
         sync_folder(self.folder / "checkpoints")
         saved = self.load_metrics()
-        rows = [row for row in saved if row["episode"] <= episode]
+        rows = [row for row in saved if row["round"] <= round_number]
         if len(rows) < len(saved):  # then the policies are those of a later episode
             shutil.rmtree(self.folder / "policies", ignore_errors=True)
         write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from sonde._internal.lockstep import one_run
+from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
 from sonde.data import Data
 from sonde.evaluation._metrics import reachable_set
@@ -25,11 +25,11 @@ from sonde.worlds import World
 
 def keeps_its_prior(config: RunConfig) -> bool:
     """Whether the prior is the same in all episodes, so that the theory applies: nothing is fitted, nothing recalibrated."""
-    return isinstance(config.model, GaussianProcess) and config.model.hyperparameters == "fixed" and not config.calibrated
+    return isinstance(config.model, GaussianProcess) and config.model.hyperparameters == "fixed" and not config.recalibrate
 
 
 @eqx.filter_jit
-def _of_one_run(posterior: GPPosterior, data: Data, points: Array, rule: Confidence) -> tuple[Array, Array, Array]:
+def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: Confidence) -> tuple[Array, Array, Array]:
     """Information gain per output, beta per output, and the largest 1/2 |sigma|^2 at the points."""
     prior = Prior.of(posterior)
     # what is fixed is the same for all outputs, but for their units
@@ -63,18 +63,20 @@ def theory_metrics(explorer: Explorer, config: RunConfig) -> dict[str, np.ndarra
     left-hand side of Theorem 2, under the exact posterior whatever the model's rank, and the bound its right-hand side up to a
     constant; both only where it is known what the world can reach.
     """
-    if not keeps_its_prior(config) or explorer.capacity > LARGEST or explorer.episode == 0:
+    if not keeps_its_prior(config) or explorer.capacity > LARGEST or explorer.round == 0:
         return {}
     assert isinstance(config.model, GaussianProcess)
     rule = Confidence("rkhs", delta=config.delta, norm_bound=config.norm_bound)
     posterior, points = plain_gp(explorer.posterior), _reachable_points(config.world)
     # one run after the other: each has a matrix of all its data
-    found = [_of_one_run(*one_run((posterior, explorer.data), run), jnp.asarray(points), rule) for run in range(explorer.runs)]
+    found = [
+        _of_one_seed(*one_seed((posterior, explorer.data), run), jnp.asarray(points), rule) for run in range(explorer.num_seeds)
+    ]
     information, beta, uncertainty = (np.stack([np.asarray(part[i]) for part in found]) for i in range(3))
     metrics = {"theory/information_gain": information.sum(axis=1), "theory/beta": beta.max(axis=1)}
     if len(points):
         gamma = _maximum_information(config.model, config.world, explorer.capacity)[explorer.transitions - 1]
-        bound = [theorem_bound(width, config.steps, gamma.max(), explorer.episode) for width in metrics["theory/beta"]]
-        metrics["theory/gamma"] = np.full(explorer.runs, gamma.sum())
+        bound = [theorem_bound(width, config.steps, gamma.max(), explorer.round) for width in metrics["theory/beta"]]
+        metrics["theory/gamma"] = np.full(explorer.num_seeds, gamma.sum())
         metrics |= {"theory/uncertainty": uncertainty, "theory/bound": np.asarray(bound)}
     return metrics

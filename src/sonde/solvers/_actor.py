@@ -37,11 +37,11 @@ def middle(output: Float32[Array, "*batch outputs"]) -> Float32[Array, "*batch d
     return jnp.tanh(jnp.split(output, 2, axis=-1)[0])
 
 
-def answer(
-    opponent: Network, states: Float[Array, "batch dx"], controls: Float32[Array, "batch dc"]
+def response(
+    adversary: Network, states: Float[Array, "batch dx"], controls: Float32[Array, "batch dc"]
 ) -> Float32[Array, "batch do"]:
     """What an actor that sees another's controls does, in the middle of its distribution."""
-    return middle(opponent(jnp.concatenate([states, controls], axis=-1)))
+    return middle(adversary(jnp.concatenate([states, controls], axis=-1)))
 
 
 class ActorPolicy(Policy):
@@ -50,7 +50,7 @@ class ActorPolicy(Policy):
     network: Network
     normaliser: Normaliser
     action_dim: int = eqx.field(static=True)
-    opponent: Network | None = None
+    adversary: Network | None = None
     """What it was trained against, if anything was."""
 
     def start(self) -> None:
@@ -63,11 +63,11 @@ class ActorPolicy(Policy):
         output = self.network(self.normaliser(x)[None])[0]
         return jnp.tanh(output[: self.action_dim]).astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
 
-    def answer(self, x: Float[Array, " dx"]) -> Float[Array, " do"]:
-        """What the opponent does when it has seen what this policy does in `x`."""
-        assert self.opponent is not None
+    def response(self, x: Float[Array, " dx"]) -> Float[Array, " do"]:
+        """What the adversary does when it has seen what this policy does in `x`."""
+        assert self.adversary is not None
         states = self.normaliser(x)[None]
-        return answer(self.opponent, states, middle(self.network(states)))[0].astype(x.dtype)
+        return response(self.adversary, states, middle(self.network(states)))[0].astype(x.dtype)
 
     def for_file(self) -> bytes:
         """All layers, with the leading axis of runs."""

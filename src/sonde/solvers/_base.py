@@ -18,17 +18,17 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError
 from sonde.data import Data
-from sonde.imagination import Chance, Imagination, Pessimistic, Pushed, draw_chance
-from sonde.models._base import Belief, Posterior
+from sonde.imagination import NoiseDraws, Imagination, Pessimistic, Perturbed, draw_noise
+from sonde.models._base import Prediction, Posterior
 from sonde.objectives import Imagined, Objective, information_gain
 from sonde.solvers._policy import Interruptible, Policy
-from sonde.solvers.adversarial._search import worst_answer
+from sonde.solvers.adversarial._search import worst_case
 
 
 class ControlProblem(eqx.Module):
     """Choose controls in [-1, 1]: per step the action u, then what the imagination lets the planner choose (eta).
 
-    Where it lets an opponent choose instead, a plan is worth what is left of it when the opponent has seen it.
+    Where it lets an adversary choose instead, a plan is worth what is left of it when the adversary has seen it.
     """
 
     posterior: Posterior
@@ -38,7 +38,7 @@ class ControlProblem(eqx.Module):
     action_dim: int = eqx.field(static=True)
     particles: int = eqx.field(static=True)
     ensemble_size: int = eqx.field(static=True, default=0)
-    goal: Float[Array, "*runs dg"] | None = None
+    goal: Float[Array, "*seeds dg"] | None = None
     """What the objective is told of, where a task has a goal; it is data, so that another goal compiles nothing."""
 
     @property
@@ -47,9 +47,9 @@ class ControlProblem(eqx.Module):
         return self.action_dim + self.imagination.extra_controls(self.state_dim)
 
     @property
-    def opposing_dim(self) -> int:
-        """Numbers that an opponent chooses per step; they stand behind the plan's own."""
-        return self.imagination.opposing_controls(self.state_dim)
+    def adversary_dim(self) -> int:
+        """Numbers that an adversary chooses per step; they stand behind the plan's own."""
+        return self.imagination.adversary_controls(self.state_dim)
 
     @property
     def simulated_particles(self) -> int:
@@ -57,68 +57,68 @@ class ControlProblem(eqx.Module):
         return self.imagination.particles(self.particles, self.ensemble_size)
 
     def imagine(self, x: Float[Array, " dx"], controls: Float[Array, "H dc"], key: Key[Array, ""]) -> Imagined:
-        """Run a plan in the mind, from state `x`; one that comes without the opponent's part is not opposed."""
+        """Run a plan in the mind, from state `x`; one that comes without the adversary's part is not opposed."""
         horizon = controls.shape[0]
         if controls.shape[1] == self.control_dim:
-            controls = jnp.pad(controls, ((0, 0), (0, self.opposing_dim)))
+            controls = jnp.pad(controls, ((0, 0), (0, self.adversary_dim)))
         actions, extras = controls[:, : self.action_dim], controls[:, self.action_dim :]
 
         def particle(index, key):
             adopted = self.imagination.adopt(self.posterior, index)
 
             def step(x, inputs):
-                x_next, belief = self._advance(adopted, x, *inputs)
-                return x_next, (x, x_next, belief)
+                x_next, prediction = self._advance(adopted, x, *inputs)
+                return x_next, (x, x_next, prediction)
 
-            return jax.lax.scan(step, x, (actions, extras, draw_chance(key, horizon, self.state_dim)))[1]
+            return jax.lax.scan(step, x, (actions, extras, draw_noise(key, horizon, self.state_dim)))[1]
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
-        states, next_states, beliefs = jax.vmap(particle)(indices, keys)
-        return Imagined(states, actions, next_states, beliefs, self.goal)
+        states, next_states, predictions = jax.vmap(particle)(indices, keys)
+        return Imagined(states, actions, next_states, predictions, self.goal)
 
     def step(
-        self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], chance: Chance
+        self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, ""]]:
         """One imagined step of one particle: the next state, and what the step is worth."""
         u, extra = control[: self.action_dim], control[self.action_dim :]
-        x_next, belief = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, chance)
-        return x_next, self.worth(x, u, x_next, belief)
+        x_next, prediction = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, draws)
+        return x_next, self.worth(x, u, x_next, prediction)
 
     def worth(
-        self, x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"], belief: Belief
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"], prediction: Prediction
     ) -> Float[Array, ""]:
-        """What a single step is worth, of which this was believed."""
-        beliefs = jax.tree.map(lambda leaf: leaf[None, None], belief)
-        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], beliefs, self.goal))[0, 0]
+        """What a single step is worth, of which this was predicted."""
+        predictions = jax.tree.map(lambda leaf: leaf[None, None], prediction)
+        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal))[0, 0]
 
     def _advance(
-        self, adopted: Posterior, x: Array, u: Array, extra: Array, chance: Chance
-    ) -> tuple[Float[Array, " dx"], Belief]:
-        """The next state as one particle imagines it, and what the posterior believes of it."""
-        belief = self.posterior.believe(x, u)
-        held = belief if adopted is self.posterior else adopted.believe(x, u)
-        return self.imagination.next_state(held, extra, chance), belief
+        self, adopted: Posterior, x: Array, u: Array, extra: Array, draws: NoiseDraws
+    ) -> tuple[Float[Array, " dx"], Prediction]:
+        """The next state as one particle imagines it, and what the posterior predicts of it."""
+        prediction = self.posterior.predict(x, u)
+        held = prediction if adopted is self.posterior else adopted.predict(x, u)
+        return self.imagination.next_state(held, extra, draws), prediction
 
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
-        """What each of P plans is worth, for each particle and step by step. Every plan meets chance of its own."""
+        """What each of P plans is worth, for each particle and step by step. Every plan meets draws of its own."""
         keys = jax.random.split(key, plans.shape[0])
-        return jax.vmap(lambda plan, k: self.opposed(x, plan, k)[1])(plans, keys)
+        return jax.vmap(lambda plan, k: self.worst_case_rewards(x, plan, k)[1])(plans, keys)
 
-    def opposed(
+    def worst_case_rewards(
         self, x: Float[Array, " dx"], plan: Float[Array, "H dc"], key: Key[Array, ""]
     ) -> tuple[Float[Array, "H do"], Float[Array, "K H"]]:
-        """What the opponent, if there is one, answers to the plan, and what the plan is worth then."""
+        """What the adversary, if there is one, answers to the plan, and what the plan is worth then."""
 
         def rewards(problem: ControlProblem, eta: Array) -> Float[Array, "K H"]:
             return self.objective.rewards(problem.imagine(x, jnp.concatenate([plan, eta], axis=1), key))
 
-        nothing = jnp.zeros((plan.shape[0], self.opposing_dim), plan.dtype)
+        nothing = jnp.zeros((plan.shape[0], self.adversary_dim), plan.dtype)
         if not isinstance(self.imagination, Pessimistic):
             return nothing, rewards(self, nothing)
-        pushed = replace(self, imagination=Pushed(noise=self.imagination.noise))
-        opposed = functools.partial(rewards, self)
-        # a push and an eta have slopes of the same sign, and the mean alone is much cheaper to ask for
-        return worst_answer(opposed, nothing, self.imagination.opposing_steps, functools.partial(rewards, pushed))
+        perturbed = replace(self, imagination=Perturbed(noise=self.imagination.noise))
+        worst_case_rewards = functools.partial(rewards, self)
+        # a perturbation and an eta have slopes of the same sign, and the mean alone is much cheaper to ask for
+        return worst_case(worst_case_rewards, nothing, self.imagination.adversary_steps, functools.partial(rewards, perturbed))
 
 
 class Solver(abc.ABC):
@@ -145,7 +145,7 @@ class Planner(Solver):
     ) -> tuple[Float[Array, "H dc"], Any]:
         """The best plan found from state `x`, and the next state of the planner."""
 
-    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*runs"]) -> "PlanningPolicy":
+    def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> "PlanningPolicy":
         """All work is left to the steps, so this serves one run as well as many."""
         del data, key
         return PlanningPolicy(problem, self)
@@ -205,7 +205,7 @@ class PlanningPolicy(Interruptible):
     informs: bool = eqx.field(static=True, default=True)
     """Whether `act` says what information it expects; that takes one more imagined plan, which a task has no use for."""
 
-    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "PlanningPolicy":
+    def aimed_at(self, goal: Float[Array, "*seeds dg"] | None) -> "PlanningPolicy":
         """The goal becomes part of the problem; None leaves it as it is."""
         return self if goal is None else replace(self, problem=replace(self.problem, goal=goal))
 
@@ -219,7 +219,7 @@ class PlanningPolicy(Interruptible):
         plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
         action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
         if self.informs:
-            expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).beliefs))
+            expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).predictions))
         return action, state, expected
 
     def plan_key(self, key: Key[Array, ""]) -> Key[Array, ""]:
@@ -242,14 +242,14 @@ class PlanningPolicy(Interruptible):
         return self._anytime.begin(self.problem, state)
 
     def improve(
-        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
+        self, search: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
     ) -> Any:
         """A turn of the planner."""
-        return self._anytime.improve(self.problem, thoughts, x, self.plan_key(key), turn, last, size)
+        return self._anytime.improve(self.problem, search, x, self.plan_key(key), turn, last, size)
 
-    def finish(self, thoughts: Any) -> tuple[Float[Array, "H du"], Any]:
+    def finish(self, search: Any) -> tuple[Float[Array, "H du"], Any]:
         """The actions of the best plan found so far; what it would tell is not imagined, since that takes time."""
-        plan, state = self._anytime.finish(thoughts)
+        plan, state = self._anytime.finish(search)
         return planned_actions(self.problem, plan), state
 
 

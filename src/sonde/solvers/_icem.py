@@ -122,14 +122,14 @@ class ICEM(Anytime):
     ) -> ICEMSearch:
         """One iteration with `size` draws."""
         worth = jnp.sum if self.aggregate == "sum" else jnp.max
-        noise_key, chance_key = jax.random.split(jax.random.fold_in(key, turn))
+        noise_key, draws_key = jax.random.split(jax.random.fold_in(key, turn))
         noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
         drawn = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
         if self.use_mean:  # in the last iteration it takes the place of one draw
             drawn = drawn.at[0].set(jnp.where(last, search.mean, drawn[0]))
         plans = jnp.concatenate([drawn, search.kept])
         # of each particle first: the best moment of a plan is another one in each of its futures
-        values = jnp.mean(worth(problem.rewards(x, plans, chance_key), axis=-1), axis=-1)
+        values = jnp.mean(worth(problem.rewards(x, plans, draws_key), axis=-1), axis=-1)
         # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
         # double, which depend on how many runs are in lockstep, decide nothing
         # a plan that is none may still have a value: many rewards compare, and NaN compares as false

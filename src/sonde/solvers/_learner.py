@@ -6,18 +6,18 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
-from sonde.imagination import Chance
-from sonde.models._base import Belief
+from sonde.imagination import NoiseDraws
+from sonde.models._base import Prediction
 from sonde.models._network import Network
 
 
-class Unanswered(NamedTuple):
-    """Imagined steps before an opponent has chosen; states in their own units."""
+class PendingSteps(NamedTuple):
+    """Imagined steps before an adversary has chosen; states in their own units."""
 
     x: Float[Array, "*n dx"]
     controls: Float[Array, "*n dc"]
-    beliefs: Belief
-    chance: Chance
+    predictions: Prediction
+    draws: NoiseDraws
 
 
 class Batch(NamedTuple):
@@ -27,12 +27,12 @@ class Batch(NamedTuple):
     controls: Float32[Array, "*n dc"]
     rewards: Float32[Array, "*n"]
     next_states: Float32[Array, "*n dx"]
-    unanswered: Unanswered | None = None
-    """The same steps, for an opponent to answer them anew."""
+    pending: PendingSteps | None = None
+    """The same steps, for an adversary to answer them anew."""
 
 
-class Opponent(eqx.Module):
-    """A second actor, which chooses what the imagination leaves to an opponent."""
+class Adversary(eqx.Module):
+    """A second actor, which chooses what the imagination leaves to an adversary."""
 
     network: Network
     log_temperature: Float32[Array, ""]
@@ -46,7 +46,7 @@ class Learner(eqx.Module):
     targets: tuple[Network, Network]
     log_temperature: Float32[Array, ""]
     optimiser_states: Any
-    opponent: Opponent | None = None
+    adversary: Adversary | None = None
 
 
 def value(
@@ -77,7 +77,7 @@ def rescaled(learner: Learner, factor: Float32[Array, ""]) -> Learner:
 def sound(
     x: Float[Array, "n dx"], x_next: Float[Array, "n dx"], rewards: Float[Array, " n"]
 ) -> tuple[Float[Array, "n dx"], Float[Array, " n"]]:
-    """A model that is pushed far from its data may answer with infinity: such a step leads nowhere, and none is worse."""
+    """A model that is perturbed far from its data may answer with infinity: such a step leads nowhere, and none is worse."""
     finite = jnp.isfinite(rewards) & jnp.all(jnp.isfinite(x_next), axis=-1)
     least = jnp.where(jnp.any(finite), jnp.min(jnp.where(finite, rewards, jnp.inf)), 0.0)
     return jnp.where(finite[:, None], x_next, x), jnp.where(finite, rewards, least)

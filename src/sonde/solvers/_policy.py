@@ -20,7 +20,7 @@ class Policy(eqx.Module):
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
 
-    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "Policy":
+    def aimed_at(self, goal: Float[Array, "*seeds dg"] | None) -> "Policy":
         """The same policy for this goal; one that does not plan has no use for it."""
         del goal
         return self
@@ -42,16 +42,16 @@ class Interruptible(Policy):
 
     @abc.abstractmethod
     def begin(self, state: Any) -> Any:
-        """The thoughts before the first turn."""
+        """The search before the first turn."""
 
     @abc.abstractmethod
     def improve(
-        self, thoughts: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
+        self, search: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
     ) -> Any:
-        """The thoughts after one more turn, counted from 0; `last`: none will follow."""
+        """The search after one more turn, counted from 0; `last`: none will follow."""
 
     @abc.abstractmethod
-    def finish(self, thoughts: Any) -> tuple[Float[Array, "H du"], Any]:
+    def finish(self, search: Any) -> tuple[Float[Array, "H du"], Any]:
         """The actions for this step and those to come, and the next state of the policy.
 
         Without a turn since `begin`, they are the last step's plan, shifted (nothing, at the beginning of an episode).

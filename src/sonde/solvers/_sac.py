@@ -3,7 +3,7 @@
 K times: sample P states that were really visited, imagine H steps from each under the present policy, add them to the buffer of
 imagined transitions, and take G gradient steps of soft actor-critic (Haarnoja et al. 2018) on it: twin critics with slowly
 following targets, and a temperature that holds the policy's entropy at its target. What the imagination lets a planner choose
-(eta) is part of the actor's output, so that optimism is learned with the policy. What it lets an opponent choose instead is
+(eta) is part of the actor's output, so that optimism is learned with the policy. What it lets an adversary choose instead is
 learned by a second actor, against the first (`adversary`).
 
 Rewards may be of any size: the critics predict returns in units of `scale`, which follows the rewards that are met. When it
@@ -22,14 +22,14 @@ from jaxtyping import Array, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, positive, whole
 from sonde._internal.randomness import for_purpose
 from sonde.data import Data
-from sonde.imagination import draw_chance
+from sonde.imagination import draw_noise
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
 from sonde.solvers.adversarial import _learning as adversary
-from sonde.solvers._actor import ActorPolicy, answer, squashed
+from sonde.solvers._actor import ActorPolicy, response, squashed
 from sonde.solvers._base import ControlProblem, Solver
-from sonde.solvers._learner import Batch, Learner, Opponent, lowest, rescaled, sound, value
-from sonde.solvers.adversarial._learning import Game
+from sonde.solvers._learner import Batch, Learner, Adversary, lowest, rescaled, sound, value
+from sonde.solvers.adversarial._learning import AdversaryProblem
 
 
 class Trained(eqx.Module):
@@ -59,7 +59,7 @@ class SAC(Solver):
     """Visited states from which each round imagines (P)."""
     horizon: int = 4
     """Steps that are imagined from each of them (H)."""
-    batch: int = 32
+    batch_size: int = 32
     """Imagined transitions per gradient step."""
     discount: float = 0.99
     """What a reward one step later is worth."""
@@ -77,7 +77,7 @@ class SAC(Solver):
     """What a nat of entropy is worth at first, in units of the scaled rewards."""
     target_entropy: float = -1.0
     """The entropy to hold, per control."""
-    target_rate: float = 0.005
+    tau: float = 0.005
     """How much of the critics the target critics take over at each gradient step."""
     buffer: int = 500_000
     """Imagined transitions that are kept, rounded to whole rounds; the oldest go first."""
@@ -90,7 +90,7 @@ class SAC(Solver):
             gradient_steps=self.gradient_steps,
             starts=self.starts,
             horizon=self.horizon,
-            batch=self.batch,
+            batch_size=self.batch_size,
             buffer=self.buffer,
         )
         positive(
@@ -104,7 +104,7 @@ class SAC(Solver):
             widths = getattr(self, name)
             if not widths or not all(isinstance(width, int) and width > 0 for width in widths):
                 raise SondeError(f"solver: {name} must list the widths of its hidden layers, such as 64 64, got {widths}")
-        for name, low, high in (("discount", 0.0, 0.9999), ("target_rate", 1e-6, 1.0)):
+        for name, low, high in (("discount", 0.0, 0.9999), ("tau", 1e-6, 1.0)):
             if not low <= getattr(self, name) <= high:
                 raise SondeError(f"solver: {name} must lie in [{low:g}, {high:g}], got {getattr(self, name)}")
         if not abs(self.target_entropy) < float("inf"):
@@ -113,8 +113,8 @@ class SAC(Solver):
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
         """An actor that is trained from scratch."""
         trained = self.train(problem, data, key)
-        opponent = None if trained.learner.opponent is None else trained.learner.opponent.network
-        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, opponent)
+        adversary = None if trained.learner.adversary is None else trained.learner.adversary.network
+        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """K rounds of imagining and learning."""
@@ -138,11 +138,15 @@ class SAC(Solver):
             # it never falls: a rare reward that the buffer has forgotten must not make noise of all others
             larger = jnp.maximum(scale, self._scale(buffer.rewards, filled))
             learner = rescaled(learner, jnp.where(scale > 0, scale / jnp.where(scale > 0, larger, 1.0), 1.0))
-            unit, game = jnp.where(larger > 0, larger, 1.0), None
-            if problem.opposing_dim:
+            unit, adversary_problem = jnp.where(larger > 0, larger, 1.0), None
+            if problem.adversary_dim:
                 low, high = (limit(buffer.states, axis=(0, 1)) for limit in (jnp.min, jnp.max))
-                game = Game(problem, normaliser, unit, low, high)
-            return (self._learn(learner, buffer, filled * self.round_size, unit, game, learn_key), buffer, larger), None
+                adversary_problem = AdversaryProblem(problem, normaliser, unit, low, high)
+            return (
+                self._learn(learner, buffer, filled * self.round_size, unit, adversary_problem, learn_key),
+                buffer,
+                larger,
+            ), None
 
         carry = (learner, buffer, jnp.zeros((), jnp.float32))
         (learner, _, scale), _ = jax.lax.scan(one_round, carry, jnp.arange(self.training_steps))
@@ -154,12 +158,12 @@ class SAC(Solver):
         return self.starts * self.horizon
 
     def _optimisers(self, parts: int) -> tuple[optax.GradientTransformation, ...]:
-        """For actor, critics and temperature; an opponent, the fourth part if there is one, learns like an actor."""
+        """For actor, critics and temperature; an adversary, the fourth part if there is one, learns like an actor."""
         rates = (self.actor_learning_rate, self.critic_learning_rate, self.temperature_learning_rate, self.actor_learning_rate)
         return tuple(optax.adam(rate) for rate in rates[:parts])
 
     def _init(self, problem: ControlProblem, key: Key[Array, ""]) -> Learner:
-        dx, dc, do = problem.state_dim, problem.control_dim, problem.opposing_dim
+        dx, dc, do = problem.state_dim, problem.control_dim, problem.adversary_dim
         keys = jax.random.split(key, 3)
         actor = Network.init((dx, *self.actor, 2 * dc), keys[0])
         one, two = (Network.init((dx + dc, *self.critic, 1), k) for k in keys[1:])
@@ -167,7 +171,7 @@ class SAC(Solver):
         trained: Any = (actor, (one, two), temperature)
         if do:
             network = Network.init((dx + dc, *self.actor, 2 * do), for_purpose(key, "opponent"))
-            trained += (Opponent(network, temperature),)
+            trained += (Adversary(network, temperature),)
         states = tuple(optimiser.init(part) for optimiser, part in zip(self._optimisers(len(trained)), trained, strict=True))
         return Learner(actor, (one, two), (one, two), temperature, states, *trained[3:])
 
@@ -180,25 +184,25 @@ class SAC(Solver):
         key: Key[Array, ""],
     ) -> Batch:
         """H steps from each start under the present policy, flattened."""
-        chance_key, noise_key = jax.random.split(key)
-        chances = jax.vmap(lambda k: draw_chance(k, self.horizon, problem.state_dim))(jax.random.split(chance_key, self.starts))
+        draws_key, noise_key = jax.random.split(key)
+        draws = jax.vmap(lambda k: draw_noise(k, self.horizon, problem.state_dim))(jax.random.split(draws_key, self.starts))
         noise = jax.random.normal(noise_key, (self.horizon, self.starts, problem.control_dim), jnp.float32)
         particles = jnp.arange(self.starts)
 
         def step(x, inputs):
-            noise, chance = inputs
+            noise, draws = inputs
             states = normaliser(x).astype(jnp.float32)
             controls, _ = squashed(learner.actor(states), noise)
-            if learner.opponent is None:
-                steps, outcome = None, jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, chance)
+            if learner.adversary is None:
+                steps, outcome = None, jax.vmap(problem.step)(x, controls.astype(x.dtype), particles, draws)
             else:
-                steps = adversary.unanswered(problem, x, controls, chance)
-                outcome = adversary.answered(problem, steps, answer(learner.opponent.network, states, controls))
+                steps = adversary.pending(problem, x, controls, draws)
+                outcome = adversary.respond(problem, steps, response(learner.adversary.network, states, controls))
             x_next, rewards = sound(x, *outcome)
             row = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (states, controls, rewards, normaliser(x_next), steps))
             return x_next.astype(x.dtype), Batch(*row)
 
-        rows = jax.lax.scan(step, starts, (noise, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), chances)))[1]
+        rows = jax.lax.scan(step, starts, (noise, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), draws)))[1]
         return jax.tree.map(lambda leaf: leaf.reshape(self.round_size, *leaf.shape[2:]), rows)
 
     def _scale(self, rewards: Float32[Array, "slots n"], filled: Int[Array, ""]) -> Float32[Array, ""]:
@@ -214,31 +218,31 @@ class SAC(Solver):
         buffer: Batch,
         filled: Int[Array, ""],
         scale: Float32[Array, ""],
-        game: Game | None,
+        adversary_problem: AdversaryProblem | None,
         key: Key[Array, ""],
     ) -> Learner:
         """G gradient steps."""
         row_key, noise_key = jax.random.split(key)
-        rows = jax.random.randint(row_key, (self.gradient_steps, self.batch), 0, filled)
+        rows = jax.random.randint(row_key, (self.gradient_steps, self.batch_size), 0, filled)
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), buffer)
         batches = jax.tree.map(lambda leaf: leaf[rows], flat)
         batches = batches._replace(rewards=batches.rewards / scale)
         # for the controls at the states, and at the next states
         noise = jax.random.normal(noise_key, (self.gradient_steps, 2, *batches.controls.shape[1:]), jnp.float32)
-        answer_noise = None
-        if game is not None:
-            shape = (*rows.shape, game.problem.opposing_dim)
-            answer_noise = jax.random.normal(for_purpose(noise_key, "opponent"), shape, jnp.float32)
-        step = lambda learner, inputs: (self._gradient_step(learner, game, *inputs), None)
-        return jax.lax.scan(step, learner, (batches, noise, answer_noise))[0]
+        adversary_noise = None
+        if adversary_problem is not None:
+            shape = (*rows.shape, adversary_problem.problem.adversary_dim)
+            adversary_noise = jax.random.normal(for_purpose(noise_key, "opponent"), shape, jnp.float32)
+        step = lambda learner, inputs: (self._gradient_step(learner, adversary_problem, *inputs), None)
+        return jax.lax.scan(step, learner, (batches, noise, adversary_noise))[0]
 
     def _gradient_step(
         self,
         learner: Learner,
-        game: Game | None,
+        adversary_problem: AdversaryProblem | None,
         batch: Batch,
         noise: Float32[Array, "2 batch dc"],
-        answer_noise: Float32[Array, "batch do"] | None,
+        adversary_noise: Float32[Array, "batch do"] | None,
     ) -> Learner:
         temperature = jnp.exp(learner.log_temperature)
 
@@ -249,10 +253,12 @@ class SAC(Solver):
             return rewards + self.discount * next_value
 
         trained: tuple[Any, ...] = (learner.actor, learner.critics, learner.log_temperature)
-        opposing: tuple[Any, ...] = ()
-        if learner.opponent is not None and game is not None and answer_noise is not None:
-            batch, gradient = adversary.opposed(learner.opponent, game, batch, wanted, answer_noise, self.target_entropy)
-            trained, opposing = (*trained, learner.opponent), (gradient,)
+        adversary_gradient: tuple[Any, ...] = ()
+        if learner.adversary is not None and adversary_problem is not None and adversary_noise is not None:
+            batch, gradient = adversary.adversary_update(
+                learner.adversary, adversary_problem, batch, wanted, adversary_noise, self.target_entropy
+            )
+            trained, adversary_gradient = (*trained, learner.adversary), (gradient,)
         target = wanted(batch.rewards, batch.next_states)
 
         def critic_loss(critics):
@@ -269,7 +275,7 @@ class SAC(Solver):
         actor_gradient, density = jax.grad(actor_loss, has_aux=True)(learner.actor)
         # raises the temperature while the entropy, minus the mean log-density, is below its target
         temperature_gradient = -(density + self.target_entropy * batch.controls.shape[-1])
-        gradients: Any = (actor_gradient, critics_gradient, temperature_gradient, *opposing)
+        gradients: Any = (actor_gradient, critics_gradient, temperature_gradient, *adversary_gradient)
         moved, states = [], []
         for optimiser, part, gradient, state in zip(
             self._optimisers(len(trained)), trained, gradients, learner.optimiser_states, strict=True
@@ -277,7 +283,7 @@ class SAC(Solver):
             updates, state = optimiser.update(gradient, state)
             moved.append(optax.apply_updates(cast(Any, part), updates))
             states.append(state)
-        follow = lambda target, critic: target + self.target_rate * (critic - target)
+        follow = lambda target, critic: target + self.tau * (critic - target)
         targets = jax.tree.map(follow, learner.targets, moved[1])
         return Learner(moved[0], moved[1], targets, moved[2], tuple(states), *moved[3:])
 

@@ -13,11 +13,11 @@ from sonde.solvers._policy import Policy
 
 
 @eqx.filter_jit
-def _solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " runs"]) -> Policy:
+def _solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
     return lockstep(solver.policy)(problem, data, keys)
 
 
-def solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " runs"]) -> Policy:
+def solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
     """A policy for each run: `problem` and `data` carry the leading axis S on their arrays."""
     if isinstance(solver, Planner):  # nothing to compute yet
         return solver.policy(problem, data, keys)

@@ -112,15 +112,15 @@ def greedy_information(prior: Prior, candidates: np.ndarray, count: int) -> np.n
 
 
 @double_precision
-def model_complexity(prior: Prior, episodes: Sequence[np.ndarray]) -> float:
+def model_complexity(prior: Prior, rounds: Sequence[np.ndarray]) -> float:
     """Sum over episodes and their points [T, dz] of |sigma_{n-1}(z)|^2: what was not known before the episode, in state units.
 
     The paper's MC_N is the largest such sum of any N episodes; this is the one of those that were run.
     """
-    if not len(episodes):
+    if not len(rounds):
         raise SondeError("model complexity: expected the points of at least one episode, got none")
     squared, seen = 0.0, None
-    for points in episodes:
+    for points in rounds:
         before = _rows("points", seen, prior)
         variances = _marginal_variances(prior, jnp.asarray(_rows("points", points, prior)), jnp.asarray(before))
         squared += float(jnp.sum(prior.noise_std**2 @ variances))
@@ -129,15 +129,15 @@ def model_complexity(prior: Prior, episodes: Sequence[np.ndarray]) -> float:
 
 
 @double_precision
-def greedy_model_complexity(prior: Prior, candidates: np.ndarray, episodes: int, horizon: int) -> np.ndarray:
+def greedy_model_complexity(prior: Prior, candidates: np.ndarray, rounds: int, horizon: int) -> np.ndarray:
     """An estimate, from below, of the paper's MC_1 ... MC_N [N]: the largest sum of squared stds that N episodes can meet.
 
     Within an episode nothing is learned, so the largest sum is had by `horizon` measurements at the most uncertain candidate.
     That is done episode by episode; an adversary who looks ahead could do better.
     """
-    whole("model complexity", episodes=episodes, horizon=horizon)
+    whole("model complexity", rounds=rounds, horizon=horizon)
     points = jnp.asarray(_rows("candidates", candidates, prior))
-    variances = _greedy(prior, points, episodes, horizon, _squared_std)
+    variances = _greedy(prior, points, rounds, horizon, _squared_std)
     return horizon * np.cumsum(np.asarray(variances) @ np.asarray(prior.noise_std) ** 2)
 
 

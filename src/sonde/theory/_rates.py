@@ -14,9 +14,9 @@ SMOOTHNESS = {"matern32": 1.5, "matern52": 2.5}
 """nu of the Matern kernels."""
 
 
-def theorem_bound(beta: float, horizon: int, complexity: float, episodes: int) -> float:
+def theorem_bound(beta: float, horizon: int, complexity: float, rounds: int) -> float:
     """beta_N T^(3/2) sqrt(complexity / N): the right-hand side of Theorem 1 (MC_N) or 2 (gamma_N), up to its constant."""
-    return float(beta * horizon**1.5 * np.sqrt(complexity / episodes))
+    return float(beta * horizon**1.5 * np.sqrt(complexity / rounds))
 
 
 def information_growth(kernel: str, points: np.ndarray | float, dim: int) -> np.ndarray:

@@ -105,7 +105,7 @@ class World(abc.ABC):
         """States and actions from the box that earlier public results sampled, where there are such results."""
         return None
 
-    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """The state, or one near it that the dynamics can lead to, where it is known that they cannot lead to `x`; in JAX."""
         return x
 
@@ -172,7 +172,7 @@ class Simulators(abc.ABC):
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        """Start an episode in every copy: states [S, dx]. All chance that follows, in restarts too, comes from these seeds."""
+        """Start an episode in every copy: states [S, dx]. All draws that follows, in restarts too, comes from these seeds."""
 
     @abc.abstractmethod
     def step(self, actions: np.ndarray) -> Stepped:
@@ -199,7 +199,7 @@ class HostWorld(World):
     """A system that is stepped outside of JAX."""
 
     @abc.abstractmethod
-    def open(self, runs: int) -> Simulators:
+    def open(self, num_copies: int) -> Simulators:
         """That many copies of the system."""
 
 

@@ -62,11 +62,11 @@ class GymWorld(HostWorld):
 
         return interface(self.env, self.options)
 
-    def open(self, runs: int) -> Simulators:
+    def open(self, num_copies: int) -> Simulators:
         """Copies on a vector environment."""
         from sonde.worlds._gym_copies import GymCopies
 
-        return GymCopies(self.env, self.options, runs, self.processes)
+        return GymCopies(self.env, self.options, num_copies, self.processes)
 
     def reachable(self) -> Transitions | None:
         """What coloured random actions reach within `judge_steps` steps."""

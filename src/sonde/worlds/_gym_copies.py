@@ -186,10 +186,10 @@ def _make_flat(env: str, options: str, pictures: bool) -> Flat:
 class GymCopies(Simulators):
     """S copies on a vector environment that never resets by itself."""
 
-    def __init__(self, env: str, options: str, runs: int, processes: bool):
+    def __init__(self, env: str, options: str, num_copies: int, processes: bool):
         """All in this process, or each in one of its own."""
         self.env, self.pictures = env, interface(env, options).pictures
-        makers = [functools.partial(_make_flat, env, options, self.pictures and copy == 0) for copy in range(runs)]
+        makers = [functools.partial(_make_flat, env, options, self.pictures and copy == 0) for copy in range(num_copies)]
         if processes:
             # not forked: JAX has threads, and a fork of a process with threads may hang
             self.copies = AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)

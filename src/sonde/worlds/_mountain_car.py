@@ -79,7 +79,7 @@ class MountainCar(JaxWorld):
         """x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
-    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """Between the walls, no faster than the limit."""
         return jnp.clip(x, jnp.asarray([LEFT_WALL, -MAX_SPEED]), jnp.asarray([RIGHT_WALL, MAX_SPEED]))
 
@@ -111,9 +111,9 @@ class MountainCar(JaxWorld):
 def _reachable() -> tuple[np.ndarray, np.ndarray]:
     """Half random rollouts, half that pump energy towards a random level and so roll, climb, or race between the walls.
 
-    The pump pushes along the motion while the energy is too low and against it while it is too high; at the
+    The pump perturbations along the motion while the energy is too low and against it while it is too high; at the
     right wall, which takes no energy away, it turns back. Of the states visited, a fixed random choice is kept, with actions
-    drawn uniformly: any force is possible in any state.
+    drawn uniformly: any force is project in any state.
     """
     world, rollouts, steps = MountainCar(), 400, 300
 

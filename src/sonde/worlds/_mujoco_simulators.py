@@ -74,12 +74,12 @@ class MujocoWorld(HostWorld):
         """Let the model that is drawn have the target where the copy has it."""
         return
 
-    def open(self, runs: int) -> "MujocoSimulators":
+    def open(self, num_copies: int) -> "MujocoSimulators":
         """That many copies."""
-        return MujocoSimulators(self, runs)
+        return MujocoSimulators(self, num_copies)
 
 
-def workers(runs: int, steps_per_action: int) -> int:
+def workers(num_copies: int, steps_per_action: int) -> int:
     """Threads for S copies that take so many steps of a small model; 1 where more would not pay.
 
     MuJoCo lets other threads run while it steps. Measured: handing work to a second thread costs 0.05 to 0.2 ms per action,
@@ -87,55 +87,57 @@ def workers(runs: int, steps_per_action: int) -> int:
     """
     if steps_per_action < STEPS_OF_A_COPY:
         return 1
-    most = max(1, min(runs, os.cpu_count() or 1, runs * steps_per_action // STEPS_OF_A_THREAD))
-    return -(-runs // -(-runs // most))  # who has most copies is waited for: no more threads than bring that number down
+    most = max(1, min(num_copies, os.cpu_count() or 1, num_copies * steps_per_action // STEPS_OF_A_THREAD))
+    return -(
+        -num_copies // -(-num_copies // most)
+    )  # who has most copies is waited for: no more threads than bring that number down
 
 
 class MujocoSimulators(Simulators):
     """S copies of a MuJoCo world in lockstep: one model, and data and a target for each."""
 
-    def __init__(self, world: MujocoWorld, runs: int, threads: int | None = None):
+    def __init__(self, world: MujocoWorld, num_copies: int, threads: int | None = None):
         """`threads`: how many step the copies; by default as many as pay. The results are the same."""
         self.world = world
         self.model = world.compiled()
-        self.data = [engine().MjData(self.model) for _ in range(runs)]
-        self.targets = np.empty((runs, 0))
+        self.data = [engine().MjData(self.model) for _ in range(num_copies)]
+        self.targets = np.empty((num_copies, 0))
         self._rngs: list[np.random.Generator] = []
-        self._threads = workers(runs, world.steps_per_action * world.step_weight) if threads is None else threads
+        self._threads = workers(num_copies, world.steps_per_action * world.step_weight) if threads is None else threads
         self._pool = ThreadPoolExecutor(self._threads, "sonde-mujoco") if self._threads > 1 else None
         self._painter: Painter | None = None
         self.markers: tuple[Marker, ...] = ()
         """What pictures show beside the model."""
 
     @property
-    def runs(self) -> int:
+    def num_copies(self) -> int:
         """How many copies there are."""
         return len(self.data)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         """Start an episode in every copy."""
-        if len(seeds) != self.runs:
-            raise SondeError(f"{self.world.domain}: {self.runs} copies need as many seeds, got {len(seeds)}")
+        if len(seeds) != self.num_copies:
+            raise SondeError(f"{self.world.domain}: {self.num_copies} copies need as many seeds, got {len(seeds)}")
         self._rngs = [np.random.default_rng(seed) for seed in seeds]
-        self.targets = np.stack(self._for_all(self._start, range(self.runs)))
+        self.targets = np.stack(self._for_all(self._start, range(self.num_copies)))
         return self._checked_states(slice(None))
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Start a new episode in some copies."""
-        chosen = [i for i in range(self.runs) if which[i]]
+        chosen = [i for i in range(self.num_copies) if which[i]]
         for i, target in zip(chosen, self._for_all(self._start, chosen), strict=True):
             self.targets[i] = target
         return self._checked_states(slice(None))
 
     def step(self, actions: np.ndarray) -> Stepped:
         """Advance every copy; an episode never ends by itself."""
-        actions, expected = np.asarray(actions, np.float64), (self.runs, self.world.action_dim)
+        actions, expected = np.asarray(actions, np.float64), (self.num_copies, self.world.action_dim)
         if actions.shape != expected or not np.isfinite(actions).all():
             raise SondeError(f"{self.world.domain}: actions must be finite numbers of shape {expected}, got {actions!r}")
         self._check_started()
         self.world.control(self.data, actions)
-        self._for_all(lambda i: self.world.advance(self.model, self.data[i]), range(self.runs))
-        never = np.zeros(self.runs, bool)
+        self._for_all(lambda i: self.world.advance(self.model, self.data[i]), range(self.num_copies))
+        never = np.zeros(self.num_copies, bool)
         return Stepped(self._checked_states(slice(None)), never, never)
 
     def picture(self) -> np.ndarray:
@@ -174,7 +176,7 @@ class MujocoSimulators(Simulators):
         mujoco.mj_forward(self.model, data)
         mujoco.mj_setState(self.model, data, saved[:size], everything)  # in some versions that moved the solver's warm start
         self.targets[copy] = saved[size:]
-        place = range(self.runs)[copy]  # of -1, the last one
+        place = range(self.num_copies)[copy]  # of -1, the last one
         return self._checked_states(slice(place, place + 1))[0]
 
     def close(self) -> None:
@@ -210,7 +212,7 @@ class MujocoSimulators(Simulators):
             first = int(np.argmax(diverged))
             names = [name for name, number in zip(engine().mjtWarning.__members__, warned[first], strict=False) if number]
             raise SondeError(
-                f"{self.world.domain}: the simulation of copy {range(self.runs)[which][first]} diverged "
+                f"{self.world.domain}: the simulation of copy {range(self.num_copies)[which][first]} diverged "
                 f"({', '.join(names) or 'NaN or infinity'}), and what follows would be meaningless; "
                 "try another first_seed, or a smaller action_repeat where there is one"
             )

@@ -99,7 +99,7 @@ class Pendulum(JaxWorld):
         """x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
-    def possible(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """On the circle, no faster than the limit."""
         return observe(angle(x), jnp.clip(x[2], -MAX_SPEED, MAX_SPEED))
 
@@ -152,8 +152,8 @@ class Pendulum(JaxWorld):
 def _reachable() -> tuple[np.ndarray, np.ndarray]:
     """Half random rollouts, half that pump energy towards a random level and so swing up, whirl, or hang.
 
-    The pump pushes along the motion while the energy is too low and against it while it is too high. Of the states visited, a
-    fixed random choice is kept, with actions drawn uniformly: any torque is possible in any state.
+    The pump perturbations along the motion while the energy is too low and against it while it is too high. Of the states visited, a
+    fixed random choice is kept, with actions drawn uniformly: any torque is project in any state.
     """
     world, rollouts, steps = Pendulum(), 400, 200
 

@@ -84,10 +84,10 @@ class Swimmer(SuiteWorld):
 
     def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
         """Joints, links' velocities, and where the target is, seen from the nose."""
-        runs, sensors = len(copies), gathered(copies, "sensordata")
-        velocities = sensors[:, FIRST_VELOCITY_SENSOR:].reshape(runs, LINKS, 6)[..., [0, 1, 5]].reshape(runs, -1)
+        num_copies, sensors = len(copies), gathered(copies, "sensordata")
+        velocities = sensors[:, FIRST_VELOCITY_SENSOR:].reshape(num_copies, LINKS, 6)[..., [0, 1, 5]].reshape(num_copies, -1)
         noses = gathered(copies, "geom_xpos")[:, model.geom("nose").id]
-        heads = gathered(copies, "xmat")[:, model.body("head").id].reshape(runs, 3, 3)
+        heads = gathered(copies, "xmat")[:, model.body("head").id].reshape(num_copies, 3, 3)
         to_target = ((targets - noses)[:, None] @ heads)[:, 0, :2]
         return np.concatenate([gathered(copies, "qpos")[:, 3:], velocities, to_target], axis=1)
 

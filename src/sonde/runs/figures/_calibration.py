@@ -40,10 +40,10 @@ def _draw_panel(ax: Axes, name: str, before: np.ndarray, after: np.ndarray) -> N
     """Thin lines for the runs and a bold one for their mean, over shares [S, L, outputs]."""
     ax.plot([0, 1], [0, 1], color="0.55", linestyle="--", linewidth=1.2, label="what was promised")
     for share, (words, colour, marker) in ((before, BEFORE), (after, AFTER)):
-        runs = share.mean(axis=-1)
-        if len(runs) > 1:
-            ax.plot(LEVELS, runs.T, color=colour, alpha=0.5, linewidth=0.8)
-        mean = ax.plot(LEVELS, runs.mean(axis=0), color=colour, marker=marker, markersize=4.5, linewidth=2.2, label=words)
+        num_seeds = share.mean(axis=-1)
+        if len(num_seeds) > 1:
+            ax.plot(LEVELS, num_seeds.T, color=colour, alpha=0.5, linewidth=0.8)
+        mean = ax.plot(LEVELS, num_seeds.mean(axis=0), color=colour, marker=marker, markersize=4.5, linewidth=2.2, label=words)
         mean[0].set_clip_on(False)  # a point on the edge is whole
     # errors of the runs, not of their mean: an interval too wide in one run does not make good one too narrow in another
     error_before, error_after = (float(jnp.mean(calibration_error(jnp.asarray(share)))) for share in (before, after))

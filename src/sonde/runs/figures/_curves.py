@@ -92,11 +92,11 @@ def curve(rows: Sequence[dict[str, Any]], key: str) -> tuple[np.ndarray, np.ndar
     for row in rows:
         value = row.get(key)
         if value is not None and np.isfinite(value):
-            values.setdefault(row["episode"], []).append(value)
-    episodes = sorted(values)
-    means = [np.mean(values[e]) for e in episodes]
-    bands = [2 * np.std(values[e], ddof=1) / np.sqrt(len(values[e])) if len(values[e]) > 1 else np.nan for e in episodes]
-    return np.asarray(episodes, int), np.asarray(means, float), np.asarray(bands, float)
+            values.setdefault(row["round"], []).append(value)
+    rounds = sorted(values)
+    means = [np.mean(values[e]) for e in rounds]
+    bands = [2 * np.std(values[e], ddof=1) / np.sqrt(len(values[e])) if len(values[e]) > 1 else np.nan for e in rounds]
+    return np.asarray(rounds, int), np.asarray(means, float), np.asarray(bands, float)
 
 
 def grouped(stores: Sequence[RunStore]) -> list[Group]:
@@ -109,7 +109,7 @@ def grouped(stores: Sequence[RunStore]) -> list[Group]:
         rows = store.load_metrics()
         if not rows:
             raise SondeError(f"{store.folder} has no finished episode yet: there is nothing to draw")
-        followed = {"episodes": 1, "evaluate_every": 1, "side_by_side": 1, "seeds": 1, "first_seed": 0, "capacity": None}
+        followed = {"rounds": 1, "evaluate_every": 1, "side_by_side": 1, "seeds": 1, "first_seed": 0, "capacity": None}
         shared = dataclasses.replace(store.config, **followed)
         own = Group(shared, [store.folder], rows)
         same = next((g for g in groups if g.config == shared and not g.seeds & own.seeds), None)
@@ -154,8 +154,8 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
     panels, names = panels_of(groups), labels(groups)
     if not panels:
         raise SondeError(f"{stores[0].metrics_path} has none of the metrics that are drawn")
-    episodes = [row["episode"] for group in groups for row in group.rows]
-    margin = max(0.04 * (max(episodes) - min(episodes)), 0.3)
+    rounds = [row["round"] for group in groups for row in group.rows]
+    margin = max(0.04 * (max(rounds) - min(rounds)), 0.3)
 
     with matplotlib.rc_context(STYLE):
         columns = min(len(panels), 3 if len(panels) in (5, 6, 9) else 4)
@@ -164,7 +164,7 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
         axes = figure.subplots(lines, columns, squeeze=False).flatten()
         for ax, panel in zip(axes, panels, strict=False):
             _draw_panel(ax, panel, groups)
-            ax.set(xlabel="episode", xlim=(min(episodes) - margin, max(episodes) + margin))
+            ax.set(xlabel="round", xlim=(min(rounds) - margin, max(rounds) + margin))
             ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
         spare, handles = axes[len(panels) :], axes[0].get_lines()
         for ax in spare:
@@ -190,15 +190,15 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
         # a band may reach zero: the axis goes down to a third of the mean for it, and the rest runs out at its foot
         lows = [np.maximum(low, mean / 3) for low, mean in zip(lows, means, strict=True)]
     scale_y(ax, log, np.nanmin(np.concatenate(lows)), np.nanmax(np.concatenate(highs)))
-    for i, (episodes, _, band) in enumerate(curves):
+    for i, (rounds, _, band) in enumerate(curves):
         colour, marker = LOOKS.get(methods[i], OTHER_LOOK)
         style = LINE_STYLES[methods[:i].count(methods[i]) % len(LINE_STYLES)]
         # markers of many episodes would hide the lines, and those of many groups each other: some, in turn
-        every = 1 + max(len(episodes) - 1, 0) // 12
-        ax.plot(episodes, means[i], color=colour, marker=marker, linestyle=style, markersize=5, linewidth=1.8)
+        every = 1 + max(len(rounds) - 1, 0) // 12
+        ax.plot(rounds, means[i], color=colour, marker=marker, linestyle=style, markersize=5, linewidth=1.8)
         ax.lines[-1].set_markevery((i % every, every))
         low, alpha = np.maximum(means[i] - band, ax.get_ylim()[0]), 0.18 if len(curves) <= 6 else 0.1
-        ax.fill_between(episodes, low, highs[i], where=np.isfinite(band), color=colour, alpha=alpha, linewidth=0)
+        ax.fill_between(rounds, low, highs[i], where=np.isfinite(band), color=colour, alpha=alpha, linewidth=0)
     ax.set(title=panel.title, ylabel=f"{panel.unit}, log scale" if log else panel.unit)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="0.9")
@@ -226,7 +226,7 @@ def draw_states(explorer: Explorer, world: World, out: Path) -> None:
     plane = world.plane()
     if plane is None:
         raise SondeError(f"the states of {type(world).__name__} have no picture in two dimensions (its plane() is None)")
-    if explorer.episode == 0:
+    if explorer.round == 0:
         raise SondeError("the explorer has no finished episode yet: there are no states to draw")
     with matplotlib.rc_context(STYLE):
         save_figure(states_figure(explorer, plane), out)
@@ -241,8 +241,8 @@ def draw_calibration(explorer: Explorer, world: World, out: Path) -> None:
     before, after = (np.asarray(share) for share in (explorer.calibration.before, explorer.calibration.after))
     with matplotlib.rc_context(STYLE):
         figure = calibration_figure(before, after, world.state_names)
-        runs = f"; {explorer.runs} runs (thin) and their mean" if explorer.runs > 1 else ""
-        figure.suptitle(f"Reliability on held-out measurements\nafter episode {explorer.episode}{runs}")
+        num_seeds = f"; {explorer.num_seeds} runs (thin) and their mean" if explorer.num_seeds > 1 else ""
+        figure.suptitle(f"Reliability on held-out measurements\nafter episode {explorer.round}{num_seeds}")
         save_figure(figure, out)
 
 

@@ -44,10 +44,10 @@ def check_film(out: Path) -> None:
 class Film:
     """Films the first run of one evaluation: give it as `on_step` to the evaluation, then `save` that."""
 
-    def __init__(self, out: Path, world: World, runs: int):
+    def __init__(self, out: Path, world: World, num_seeds: int):
         """`runs` are evaluated in lockstep. What cannot be filmed is refused here."""
         check_film(out)
-        drawn = simulators(world, runs) if isinstance(world, HostWorld) else world
+        drawn = simulators(world, num_seeds) if isinstance(world, HostWorld) else world
         if getattr(type(drawn), "picture", None) in (None, JaxWorld.picture, Simulators.picture):
             raise SondeError(f"{type(world).__name__} cannot be filmed: it has no picture; write its picture()")
         self.out, self._world = out, world

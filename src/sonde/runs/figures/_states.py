@@ -21,7 +21,7 @@ GRID = 81  # points per axis of the uncertainty field
 def uncertainty_field(posterior: Posterior, states: np.ndarray, action_dim: int) -> np.ndarray:
     """Norm [...] of the first run's epistemic std at states [..., dx] and zero action."""
     first, action = jax.tree.map(lambda leaf: leaf[0], posterior), jnp.zeros(action_dim)
-    norm = lambda x: jnp.linalg.norm(first.believe(x, action).epistemic_std)
+    norm = lambda x: jnp.linalg.norm(first.predict(x, action).epistemic_std)
     # vectorised in batches: an exact posterior would need much memory for all points at once
     field = jax.lax.map(norm, jnp.asarray(states.reshape(-1, states.shape[-1])), batch_size=512)
     return np.asarray(field).reshape(states.shape[:-1])
@@ -33,7 +33,7 @@ def episode_of(explorer: Explorer) -> np.ndarray:
     The explorer does not note where an episode ends; those of a run are equally long. Told otherwise, these are equal parts.
     """
     measured = explorer.transitions - explorer.existing
-    told = 1 + np.arange(measured) * explorer.episode // max(measured, 1)
+    told = 1 + np.arange(measured) * explorer.round // max(measured, 1)
     return np.concatenate([np.zeros(explorer.existing, int), told])
 
 
@@ -51,37 +51,37 @@ def span(shown: tuple[float, float] | None, values: np.ndarray) -> tuple[float, 
 
 def states_figure(explorer: Explorer, plane: Plane) -> Figure:
     """Where the first run went, by episode; over the model's uncertainty where two numbers make a state."""
-    episodes, episode = explorer.episode, episode_of(explorer)
+    rounds, round_number = explorer.round, episode_of(explorer)
     x, y = plane.from_state(np.asarray(explorer.data.states[0, : explorer.transitions]))
     ranges = span(plane.x_range, x), span(plane.y_range, y)
 
     figure = Figure(figsize=(9, 5.6), dpi=150, layout="constrained")
     ax = figure.subplots()
     field = None if plane.to_state is None else _draw_field(ax, explorer, plane, ranges)
-    existing = episode == 0
+    existing = round_number == 0
     if existing.any():
         ax.scatter(x[existing], y[existing], s=16, facecolors="white", edgecolors="0.3", linewidths=0.6, label="existing data")
         ax.legend(loc="upper right", frameon=True, framealpha=0.85)
-    steps = BoundaryNorm(np.arange(0.5, episodes + 1), 256)
-    told, colours = (x[~existing], y[~existing]), episode[~existing]
+    steps = BoundaryNorm(np.arange(0.5, rounds + 1), 256)
+    told, colours = (x[~existing], y[~existing]), round_number[~existing]
     size = float(np.clip(24 * 1000 / len(colours), 5, 24))  # many points would hide each other
     points = ax.scatter(*told, c=colours, norm=steps, cmap="plasma", s=size, edgecolors="0.1", linewidths=0.4 * size / 24)
-    ticks = np.arange(1, episodes + 1, -(-episodes // 10))
-    equal = (explorer.transitions - explorer.existing) % episodes == 0
-    label = "episode" if equal else "measurements in order, in equal parts"
+    ticks = np.arange(1, rounds + 1, -(-rounds // 10))
+    equal = (explorer.transitions - explorer.existing) % rounds == 0
+    label = "round" if equal else "measurements in order, in equal parts"
     figure.colorbar(points, ax=ax, pad=0.03, aspect=30, ticks=ticks, label=label).ax.minorticks_off()
     if field is not None:
         figure.colorbar(field, ax=ax, pad=0.01, aspect=30, label="epistemic std at zero action (norm, state units)")
     ax.set(xlabel=plane.x_label, ylabel=plane.y_label, xlim=ranges[0], ylim=ranges[1])
     if plane.x_ticks:
         ax.set_xticks([at for at, _ in plane.x_ticks], [word for _, word in plane.x_ticks])
-    which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.runs} runs" if explorer.runs > 1 else "")
+    which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.num_seeds} runs" if explorer.num_seeds > 1 else "")
     what = "Visited states over the model's remaining uncertainty"
     if field is None:
         projected = f", projected from {explorer.state_dim} dimensions to two" if explorer.state_dim > 2 else ""
         what = f"Visited states{projected}"
         ax.grid(color="0.9")
-    ax.set_title(f"{what}\n{which}, after episode {episodes}")
+    ax.set_title(f"{what}\n{which}, after episode {rounds}")
     return figure
 
 

@@ -19,10 +19,12 @@ Rows = Sequence[dict[str, Any]]
 def table(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
     """The episodes that all seeds have finished, and the metric [seeds, episodes]."""
     seeds = sorted({row["seed"] for row in rows})
-    found = {(row["seed"], row["episode"]): row.get(key) for row in rows}
-    complete = lambda episode: all(found.get((seed, episode)) is not None for seed in seeds)
-    episodes = [episode for episode in sorted({row["episode"] for row in rows}) if complete(episode)]
-    return np.asarray(episodes, int), np.asarray([[found[seed, episode] for episode in episodes] for seed in seeds], float)
+    found = {(row["seed"], row["round"]): row.get(key) for row in rows}
+    complete = lambda round_number: all(found.get((seed, round_number)) is not None for seed in seeds)
+    rounds = [round_number for round_number in sorted({row["round"] for row in rows}) if complete(round_number)]
+    return np.asarray(rounds, int), np.asarray(
+        [[found[seed, round_number] for round_number in rounds] for seed in seeds], float
+    )
 
 
 def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
@@ -31,8 +33,8 @@ def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
     axes = figure.subplots(1, 3, width_ratios=(1.25, 1, 0.8))
     _draw_uncertainty(axes[0], rows, kernel, inputs)
     _draw_information(axes[1], rows)
-    episodes, beta = table(rows, "theory/beta")
-    _lines(axes[2], episodes, beta, MEASURED, "theory's")
+    rounds, beta = table(rows, "theory/beta")
+    _lines(axes[2], rounds, beta, MEASURED, "theory's")
     axes[2].set(title="Width of the confidence region", ylabel="beta [epistemic stds]", ylim=(0, None))
     for ax in axes[1:]:
         ax.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -45,26 +47,26 @@ def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
     return figure
 
 
-def _lines(ax: Axes, episodes: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
+def _lines(ax: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, label: str) -> None:
     if len(values) > 1:
-        ax.plot(episodes, values.T, color=colour, alpha=0.35, linewidth=0.8)
-    ax.plot(episodes, values.mean(axis=0), color=colour, marker="o", markersize=4.5, linewidth=2.2, label=label)
+        ax.plot(rounds, values.T, color=colour, alpha=0.35, linewidth=0.8)
+    ax.plot(rounds, values.mean(axis=0), color=colour, marker="o", markersize=4.5, linewidth=2.2, label=label)
 
 
 def _draw_uncertainty(ax: Axes, rows: Rows, kernel: str, inputs: int) -> None:
     """Both sides of Theorem 2 on logarithmic axes; the bound is moved to where it just holds, as its constant is unknown."""
-    episodes, measured = table(rows, "theory/uncertainty")
+    rounds, measured = table(rows, "theory/uncertainty")
     _, bound = table(rows, "theory/bound")
     mean, limit = measured.mean(axis=0), bound.mean(axis=0)
-    _lines(ax, episodes, measured, MEASURED, "measured: largest ½|σ|² in reach")
+    _lines(ax, rounds, measured, MEASURED, "measured: largest ½|σ|² in reach")
     label = "bound: β T³ᐟ² √(γ/N), up to a constant"
-    ax.plot(episodes, np.max(mean / limit) * limit, color=BOUND, linestyle="--", linewidth=2, label=label)
+    ax.plot(rounds, np.max(mean / limit) * limit, color=BOUND, linestyle="--", linewidth=2, label=label)
     promised = bound_exponent(kernel, inputs)
     words = f"theory promises N^{promised:.2g}, logarithms aside" if promised < 0 else "theory promises no rate"
-    if len(episodes) >= 3:
-        fit = fit_decay(episodes, mean)
+    if len(rounds) >= 3:
+        fit = fit_decay(rounds, mean)
         label = f"fitted: N^({fit.exponent:.2f} ± {2 * fit.error:.2f})"
-        ax.plot(episodes, fit.constant * episodes**fit.exponent, color=FITTED, linestyle=":", linewidth=2, label=label)
+        ax.plot(rounds, fit.constant * rounds**fit.exponent, color=FITTED, linestyle=":", linewidth=2, label=label)
     ax.set(xscale="log", yscale="log", ylabel="½|σ|² [state units²]", title=f"Uncertainty: {words}")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -79,11 +81,11 @@ def _draw_information(ax: Axes, rows: Rows) -> None:
         ("theory/gamma", BOUND, "greedy maximum γ (at least 63 % of it)"),
         ("theory/information_gain", MEASURED, "told by the data so far"),
     ):
-        episodes, values = table(rows, key)
-        _lines(ax, episodes, values, colour, label)
-    episodes, realised = table(rows, "realised_information_gain")
-    if len(episodes):
+        rounds, values = table(rows, key)
+        _lines(ax, rounds, values, colour, label)
+    rounds, realised = table(rows, "realised_information_gain")
+    if len(rounds):
         summed = np.cumsum(realised, axis=1).mean(axis=0)
-        ax.plot(episodes, summed, color=LEMMA, linestyle="--", linewidth=1.6, label="Lemma 1, summed over episodes")
+        ax.plot(rounds, summed, color=LEMMA, linestyle="--", linewidth=1.6, label="Lemma 1, summed over episodes")
     ax.set(title="Information", ylabel="nats, all outputs", ylim=(0, None))
     ax.legend(loc="best", fontsize=9.5)

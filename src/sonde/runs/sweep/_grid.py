@@ -39,7 +39,7 @@ class Batch:
     @property
     def rounds(self) -> int:
         """How many rounds it has when it is done."""
-        return 1 if self.kind == REFERENCES else self.config.episodes
+        return 1 if self.kind == REFERENCES else self.config.rounds
 
     @property
     def seeds(self) -> str:
@@ -73,7 +73,7 @@ class Batch:
         done = self.rounds_done()
         names = {"setting": self.setting, "method": self.kind}
         finite = lambda row: {key: math.nan if value is None else value for key, value in row.items()}
-        return [names | finite(row) for row in RunStore.open(self.folder).load_metrics() if row["episode"] <= done]
+        return [names | finite(row) for row in RunStore.open(self.folder).load_metrics() if row["round"] <= done]
 
     def machines(self) -> list[dict[str, str]]:
         """Machines and versions that worked on it."""
@@ -85,7 +85,7 @@ class Batch:
         """How long the latest rounds took; None before there is one, and for references, which are no rounds."""
         if self.kind == REFERENCES:
             return None
-        rows = {row["episode"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in self.rows()}
+        rows = {row["round"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in self.rows()}
         latest = [seconds for _, seconds in sorted(rows.items())][1:][-3:] or list(rows.values())  # the first one compiles
         return sum(latest) / len(latest) if latest else None
 
@@ -117,7 +117,7 @@ class Grid:
         """That of a batch with all seeds."""
         method = "random" if kind == REFERENCES else kind
         config = run_config(setting, method, self.rounds[setting], self.seeds, lite=self.lite)
-        return replace(config, episodes=1) if kind == REFERENCES else config  # no matter how long anything is explored
+        return replace(config, rounds=1) if kind == REFERENCES else config  # no matter how long anything is explored
 
     def _covering(self, setting: str, kind: str) -> list[Batch]:
         """The batches that together have all seeds."""
@@ -162,7 +162,7 @@ class Grid:
 
     def asked_for(self, results: Results) -> Results:
         """Those of the settings, methods, seeds and rounds of this grid."""
-        wanted = lambda row: row["seed"] < self.seeds and row["episode"] <= self.rounds[row["setting"]]
+        wanted = lambda row: row["seed"] < self.seeds and row["round"] <= self.rounds[row["setting"]]
         chosen = results.only(self.settings, (*self.methods, ORACLE, RANDOM_ACTIONS))
         return Results(row for row in chosen.rows if wanted(row))
 

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
 
-KEYS = ("setting", "method", "seed", "episode")
+KEYS = ("setting", "method", "seed", "round")
 Row = dict[str, Any]
 ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
 """Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
@@ -28,7 +28,7 @@ class Curve:
     """A metric of one setting and method."""
 
     seeds: Int[np.ndarray, " S"]
-    episodes: Int[np.ndarray, " T"]
+    rounds: Int[np.ndarray, " T"]
     values: Float[np.ndarray, "S T"]
 
 
@@ -48,22 +48,22 @@ class Results:
 
     def rounds(self, setting: str, methods: Sequence[str]) -> list[int]:
         """The rounds that all seeds of any of these methods have, whatever was measured in them."""
-        curves = (self.curve(setting, method, "episode") for method in methods)
-        return sorted({int(episode) for curve in curves if curve is not None for episode in curve.episodes})
+        curves = (self.curve(setting, method, "round") for method in methods)
+        return sorted({int(round_number) for curve in curves if curve is not None for round_number in curve.rounds})
 
     def curve(self, setting: str, method: str, metric: str) -> Curve | None:
         """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""
         by_seed: dict[int, dict[int, float]] = {}
         for row in self._of.get((setting, method), ()):
             if metric in row:
-                by_seed.setdefault(row["seed"], {})[row["episode"]] = row[metric]
+                by_seed.setdefault(row["seed"], {})[row["round"]] = row[metric]
         if not by_seed:
             return None
-        seeds, episodes = sorted(by_seed), sorted(set.intersection(*(set(values) for values in by_seed.values())))
-        if not episodes:
+        seeds, rounds = sorted(by_seed), sorted(set.intersection(*(set(values) for values in by_seed.values())))
+        if not rounds:
             return None
-        values = np.array([[by_seed[seed][episode] for episode in episodes] for seed in seeds], float)
-        return Curve(np.array(seeds), np.array(episodes), values)
+        values = np.array([[by_seed[seed][round_number] for round_number in rounds] for seed in seeds], float)
+        return Curve(np.array(seeds), np.array(rounds), values)
 
     def only(self, settings: Sequence[str], methods: Sequence[str]) -> "Results":
         """The rows of those settings and methods."""
@@ -101,7 +101,7 @@ def _text(value: Any) -> str:
 
 
 def _parsed(row: dict[str, str]) -> Row:
-    whole = ("seed", "episode", "transitions")
+    whole = ("seed", "round", "transitions")
     number = lambda name, text: int(text) if name in whole else float(text)
     words = {name: row[name] for name in ("setting", "method")}
     rest = {name: number(name, text) for name, text in row.items() if name not in words and text != ""}

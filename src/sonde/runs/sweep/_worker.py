@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from sonde._internal.errors import SondeError
 from sonde._internal.machine import this_machine
 from sonde._internal.precision import double_precision
-from sonde._internal.randomness import episode_keys
+from sonde._internal.randomness import round_keys
 from sonde.data import Data
 from sonde.evaluation._evaluate import TrueDynamics
 from sonde.runs._config import RunConfig
@@ -42,7 +42,7 @@ def work(kind: str, folder: Path, setting: str) -> None:
 @double_precision
 def reference_rows(setting: str, config: RunConfig) -> list[Row]:
     """Returns of random actions and, on worlds written in JAX, of the same solver on the true system."""
-    world, keys = config.world, episode_keys(config.seed_list, 0)
+    world, keys = config.world, round_keys(config.seed_list, 0)
     rows = []
     planners = {RANDOM_ACTIONS: None, **({ORACLE: TrueDynamics(world)} if isinstance(world, JaxWorld) else {})}
     for name, posterior in planners.items():
@@ -53,7 +53,7 @@ def reference_rows(setting: str, config: RunConfig) -> list[Row]:
             if played.success is not None:
                 found[f"success/{task}"] = played.success
         rows += [
-            {"setting": setting, "method": name, "seed": seed, "episode": 0, **{k: float(v[i]) for k, v in found.items()}}
+            {"setting": setting, "method": name, "seed": seed, "round": 0, **{k: float(v[i]) for k, v in found.items()}}
             for i, seed in enumerate(config.seed_list)
         ]
     return rows

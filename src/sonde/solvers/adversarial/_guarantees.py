@@ -1,10 +1,10 @@
 """What a policy is worth on the model: taken at its word, and in the worst case that it holds for plausible.
 
-The opponent answers every step of the policy: it looks ahead as far as the policy's own plan (or, of a policy without one,
+The adversary answers every step of the policy: it looks ahead as far as the policy's own plan (or, of a policy without one,
 some steps under that policy) and chooses the eta in [-1, 1]^dx that hurts most. Others never change their eta, a corner: a
-policy that plans anew makes up for single blows better than for a steady push. A policy that was trained against an opponent
+policy that plans anew makes up for single blows better than for a steady perturbation. A policy that was trained against an adversary
 has to face that one too. What the policy still brings against the worst of them is its guaranteed value. It is a guarantee if
-the confidence region holds the truth and no opponent is stronger; the first is what `beta` claims, the second is what can be
+the confidence region holds the truth and no adversary is stronger; the first is what `beta` claims, the second is what can be
 found.
 """
 
@@ -22,33 +22,33 @@ from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.lockstep import side_by_side
 from sonde._internal.randomness import for_purpose
-from sonde.imagination import Chance, Pessimistic
+from sonde.imagination import NoiseDraws, Pessimistic
 from sonde.models._base import Posterior
 from sonde.models._calibration import Confident
 from sonde.solvers._actor import ActorPolicy
 from sonde.solvers._base import ControlProblem, PlanningPolicy, planned_actions
 from sonde.solvers._policy import Policy
-from sonde.solvers.adversarial._search import worst_answer
+from sonde.solvers.adversarial._search import worst_case
 
-SEARCHING = 1  # the number of that opponent: the first does nothing, steady ones follow
+SEARCHING = 1  # the number of that adversary: the first does nothing, steady ones follow
 SEARCH_STEPS = 3
-"""Steps of the opponent's search for each answer; only one plan is answered here, so it may take its time."""
+"""Steps of the adversary's search for each answer; only one plan is answered here, so it may take its time."""
 MOST_CORNERS = 8
-"""Opponents that never change their eta; all corners of up to three dimensions, else some of them."""
+"""Adversaries that never change their eta; all corners of up to three dimensions, else some of them."""
 CAUTIONS = (0.5, 1.0)
 """Shares of the confidence region that plans are made against, beside the plain plan. A plan commits to its actions and cannot
 react, so one against all of the region may dare too little: the policy is taken whose guaranteed value, against all of it, is
 best. A policy that is trained reacts, and is trained against all of it."""
 LOOK_AHEAD = 20
-"""Steps that an opponent looks ahead if the policy does not plan."""
+"""Steps that an adversary looks ahead if the policy does not plan."""
 
 
 @dataclass(frozen=True)
 class ImaginedReturns:
     """What a policy brings on the model, per run [S]."""
 
-    against: Float[np.ndarray, "opponents S R"]
-    """In each rollout against each opponent, of which the first does nothing."""
+    against: Float[np.ndarray, "adversaries S R"]
+    """In each rollout against each adversary, of which the first does nothing."""
 
     @property
     def nominal(self) -> Float[np.ndarray, " S"]:
@@ -57,11 +57,11 @@ class ImaginedReturns:
 
     @property
     def guaranteed(self) -> Float[np.ndarray, " S"]:
-        """Against the worst opponent of each rollout; not a number is worse than any."""
+        """Against the worst adversary of each rollout; not a number is worse than any."""
         return self.against.min(axis=0).mean(axis=1)
 
 
-def with_share(posterior: Posterior, beta: Float[Array, "*runs dx"], share: float) -> Confident:
+def with_share(posterior: Posterior, beta: Float[Array, "*seeds dx"], share: float) -> Confident:
     """A posterior that holds less for plausible: this share of a region of `beta`, or of its own."""
     if isinstance(posterior, Confident):
         return Confident(posterior.posterior, share * posterior.beta)
@@ -72,10 +72,10 @@ class OneOf(Policy):
     """Policies of which each run follows one."""
 
     policies: tuple[Policy, ...]
-    number: Int[Array, "*runs"]
+    number: Int[Array, "*seeds"]
     """Which one."""
 
-    def aimed_at(self, goal: Float[Array, "*runs dg"] | None) -> "OneOf":
+    def aimed_at(self, goal: Float[Array, "*seeds dg"] | None) -> "OneOf":
         """All of them at this goal."""
         return OneOf(tuple(policy.aimed_at(goal) for policy in self.policies), self.number)
 
@@ -98,33 +98,33 @@ class OneOf(Policy):
 def most_robust(
     policies: Sequence[Policy],
     problem: ControlProblem,
-    starts: Float[Array, "runs rollouts dx"],
+    starts: Float[Array, "seeds rollouts dx"],
     horizon: int,
-    keys: Key[Array, "runs rollouts"],
-    goals: Float[Array, "runs rollouts dg"] | None = None,
+    keys: Key[Array, "seeds rollouts"],
+    goals: Float[Array, "seeds rollouts dg"] | None = None,
     known: ImaginedReturns | None = None,
 ) -> tuple[Policy, ImaginedReturns]:
     """For each run the policy whose guaranteed value is best (the first of them), and its values.
 
-    An opponent can only lower what a policy guarantees. So the others meet them one by one, whichever looks best by then, and
+    An adversary can only lower what a policy guarantees. So the others meet them one by one, whichever looks best by then, and
     those that hurt the first policy most come first: a policy that loses need not meet all of them. `known` are the values of
     the first policy, if they are.
     """
     assert isinstance(problem.imagination, Pessimistic)
-    problem = replace(problem, imagination=replace(problem.imagination, opposing_steps=SEARCH_STEPS))
-    opponents = 2 + len(_corners(problem.state_dim)) + _trained_opponent(policies[0])
+    problem = replace(problem, imagination=replace(problem.imagination, adversary_steps=SEARCH_STEPS))
+    adversaries = 2 + len(_corners(problem.state_dim)) + _has_trained_adversary(policies[0])
 
-    def returns(policy: Policy, opponent: int) -> np.ndarray:
-        return np.asarray(_returns(policy, problem, horizon, starts, keys, jnp.asarray(opponent), goals))
+    def returns(policy: Policy, adversary: int) -> np.ndarray:
+        return np.asarray(_returns(policy, problem, horizon, starts, keys, jnp.asarray(adversary), goals))
 
-    first = np.stack([returns(policies[0], number) for number in range(opponents)]) if known is None else known.against
+    first = np.stack([returns(policies[0], number) for number in range(adversaries)]) if known is None else known.against
     order = np.argsort(first.mean(axis=(1, 2))).tolist()
-    found, met = [first] + [np.full_like(first, np.inf) for _ in policies[1:]], [opponents] + [0] * len(policies[1:])
+    found, met = [first] + [np.full_like(first, np.inf) for _ in policies[1:]], [adversaries] + [0] * len(policies[1:])
     while True:
         guaranteed = [ImaginedReturns(against).guaranteed for against in found]
         # a policy that leads to no number guarantees nothing
         best = np.argmax(np.where(np.isnan(guaranteed), -np.inf, guaranteed), axis=0)
-        waiting = [number for number in best if met[number] < opponents]
+        waiting = [number for number in best if met[number] < adversaries]
         if not waiting:
             break
         number = waiting[0]
@@ -137,23 +137,23 @@ def most_robust(
 
 
 @eqx.filter_jit
-def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, opponent: Array, goals):
-    """Of each rollout [S, R], against none (0), an opponent that searches (1), a steady push or the one of the training."""
+def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, adversary: Array, goals):
+    """Of each rollout [S, R], against none (0), an adversary that searches (1), a steady perturbation or the one of the training."""
 
     def one(run, start, key, goal):
         policy, problem = run[0].aimed_at(goal), replace(run[1], goal=goal)
         plan_key = for_purpose(key, "plan")
-        nothing = jnp.zeros(problem.opposing_dim, start.dtype)
-        pushes = jnp.stack([nothing, nothing, *_corners(problem.state_dim), nothing])
+        nothing = jnp.zeros(problem.adversary_dim, start.dtype)
+        perturbations = jnp.stack([nothing, nothing, *_corners(problem.state_dim), nothing])
 
         def step(carry, t):
             x, state = carry
             key = jax.random.fold_in(plan_key, t)
             u, next_state, search = _moves(policy, problem, state, x, key)
-            answer = jax.lax.cond(opponent == SEARCHING, search, lambda: pushes[opponent])
-            if _trained_opponent(policy):
-                answer = jnp.where(opponent == len(pushes) - 1, policy.answer(x), answer)
-            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, answer]))
+            response = jax.lax.cond(adversary == SEARCHING, search, lambda: perturbations[adversary])
+            if _has_trained_adversary(policy):
+                response = jnp.where(adversary == len(perturbations) - 1, policy.response(x), response)
+            x_next, reward = _certain_step(problem, x, jnp.concatenate([u, response]))
             return (x_next, next_state), reward
 
         return jnp.sum(jax.lax.scan(step, (start, policy.start()), jnp.arange(horizon))[1])
@@ -169,24 +169,24 @@ def _corners(state_dim: int) -> Float[np.ndarray, "corners dx"]:
     return np.concatenate([drawn, -drawn])
 
 
-def _trained_opponent(policy: Policy) -> TypeGuard[ActorPolicy]:
-    return isinstance(policy, ActorPolicy) and policy.opponent is not None
+def _has_trained_adversary(policy: Policy) -> TypeGuard[ActorPolicy]:
+    return isinstance(policy, ActorPolicy) and policy.adversary is not None
 
 
 def _certain_step(problem: ControlProblem, x: Float[Array, " dx"], control: Float[Array, " dc"]):
-    """The next state and the reward, nothing left to chance."""
+    """The next state and the reward, nothing left to draws."""
     nothing = jnp.zeros(problem.state_dim, x.dtype)
-    return problem.step(x, control, jnp.asarray(0), Chance(nothing, nothing, jnp.zeros((), x.dtype)))
+    return problem.step(x, control, jnp.asarray(0), NoiseDraws(nothing, nothing, jnp.zeros((), x.dtype)))
 
 
 def _moves(
     policy: Policy, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
 ) -> tuple[Float[Array, " du"], Any, Callable[[], Float[Array, " dx"]]]:
-    """The policy's action, its next state, and how an opponent that searches finds its answer."""
+    """The policy's action, its next state, and how an adversary that searches finds its answer."""
     if isinstance(policy, PlanningPolicy):
         plan, next_state = policy.planner.plan(policy.problem, state, x, policy.plan_key(key))
         actions = planned_actions(policy.problem, plan)
-        return actions[0], next_state, lambda: problem.opposed(x, actions, key)[0][0]
+        return actions[0], next_state, lambda: problem.worst_case_rewards(x, actions, key)[0][0]
 
     def rewards(eta: Float[Array, "H dx"]) -> Float[Array, "1 H"]:
         def step(carry, inputs):
@@ -198,6 +198,6 @@ def _moves(
 
         return jax.lax.scan(step, (x, state), (jnp.arange(LOOK_AHEAD), eta))[1][None]
 
-    u, next_state, _ = policy.act(state, x, jax.random.fold_in(key, 0))  # the first step that the opponent looks at
-    unopposed = jnp.zeros((LOOK_AHEAD, problem.opposing_dim), x.dtype)
-    return u, next_state, lambda: worst_answer(rewards, unopposed, SEARCH_STEPS)[0][0]
+    u, next_state, _ = policy.act(state, x, jax.random.fold_in(key, 0))  # the first step that the adversary looks at
+    nominal = jnp.zeros((LOOK_AHEAD, problem.adversary_dim), x.dtype)
+    return u, next_state, lambda: worst_case(rewards, nominal, SEARCH_STEPS)[0][0]

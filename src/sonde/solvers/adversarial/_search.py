@@ -1,4 +1,4 @@
-"""The opponent of a plan: what the model holds for plausible, chosen to hurt.
+"""The adversary of a plan: what the model holds for plausible, chosen to hurt.
 
 An answer is a sequence of eta in [-1, 1]. What it does to a plan is close to linear while the confidence region is narrow, and
 a linear function is lowest in a corner: the one that the slope points away from. Where the plan is nearly optimal the slope
@@ -16,12 +16,12 @@ from jaxtyping import Array, Float
 Rewards = Callable[[Float[Array, "H do"]], Float[Array, "K H"]]
 
 
-def worst_answer(
-    opposed: Rewards, nothing: Float[Array, "H do"], steps: int, pushed: Rewards | None = None
+def worst_case(
+    adversarial: Rewards, nothing: Float[Array, "H do"], steps: int, perturbed: Rewards | None = None
 ) -> tuple[Float[Array, "H do"], Float[Array, "K H"]]:
     """The answer that leaves a plan the least return, among `nothing` and those of `steps`; and the rewards that it leaves.
 
-    `pushed`, where given, serves to look at `nothing`: it must agree with `opposed` there, and its slope in sign.
+    `perturbed`, where given, serves to look at `nothing`: it must agree with `opposed` there, and its slope in sign.
     """
 
     def look(rewards: Rewards, eta: Array) -> tuple[Array, Array, Array]:
@@ -40,14 +40,14 @@ def worst_answer(
         return found, jnp.where(slope > 0, -1.0, 1.0).astype(eta.dtype)
 
     def step(corners: Array, _: None) -> tuple[Array, tuple[Array, ...]]:
-        tried, corners = jax.vmap(lambda eta: look_around(opposed, eta))(corners)
+        tried, corners = jax.vmap(lambda eta: look_around(adversarial, eta))(corners)
         return corners, tried
 
-    unopposed, corner = look_around(opposed if pushed is None else pushed, nothing)
+    nominal, corner = look_around(adversarial if perturbed is None else perturbed, nothing)
     last, tried = jax.lax.scan(step, jnp.stack([corner, -corner]), length=steps - 1)
-    tried_last = jax.vmap(lambda eta: look(opposed, eta))(last)
+    tried_last = jax.vmap(lambda eta: look(adversarial, eta))(last)
     flat = lambda first, others, last: jnp.concatenate([first[None], others.reshape(-1, *first.shape), last])
-    values, answers, left = jax.tree.map(flat, unopposed, tried, tried_last)
+    values, responses, left = jax.tree.map(flat, nominal, tried, tried_last)
     # not a number is worse than any: a plan that may lead there is the planner's to refuse
     worst = jnp.argmin(jnp.where(jnp.isnan(values), -jnp.inf, values))
-    return answers[worst], left[worst]
+    return responses[worst], left[worst]

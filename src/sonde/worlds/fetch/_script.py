@@ -87,7 +87,7 @@ def throw(x: Float[np.ndarray, " dx"], goals: Float[np.ndarray, "blocks 3"]) -> 
 
 
 def tip(x: Float[np.ndarray, " dx"], block: int) -> Float[np.ndarray, "4"]:
-    """The action that comes next in tipping a block over, its top towards -y: the closed fingers push there, and up."""
+    """The action that comes next in tipping a block over, its top towards -y: the closed fingers perturbation there, and up."""
     offset = grip_position(x) - block_positions(x)[block]
     low = TABLE_TOP + LEVER + TIP
     above = float(grip_position(x)[2]) - low

@@ -173,26 +173,26 @@ class FetchConstruction(MujocoWorld):
 
     def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
         """Robot, then block by block; `targets` have the angles from before, where they are continuous."""
-        mujoco, it, runs, velocities = engine(), scene(self.blocks), len(copies), np.empty((len(copies), 6))
+        mujoco, it, num_copies, velocities = engine(), scene(self.blocks), len(copies), np.empty((len(copies), 6))
         for data, velocity in zip(copies, velocities, strict=True):
             mujoco.mj_objectVelocity(model, data, mujoco.mjtObj.mjOBJ_SITE, it.grip, velocity, 0)
         qvel = SECONDS_PER_STEP * gathered(copies, "qvel")
         robot = [gathered(copies, "site_xpos")[:, it.grip], gathered(copies, "qpos")[:, it.finger_positions]]
         robot += [SECONDS_PER_STEP * velocities[:, 3:], qvel[:, it.finger_velocities]]
         # take, not [:, ...]: in memory its result lies copy by copy, and sums then do not depend on how many copies there are
-        turns = gathered(copies, "xmat").take(it.bodies, axis=1).reshape(runs, -1, 3, 3)
+        turns = gathered(copies, "xmat").take(it.bodies, axis=1).reshape(num_copies, -1, 3, 3)
         rates = qvel.take(it.block_velocities, axis=1)
         spins = np.einsum("sbij,sbj->sbi", turns, rates[..., 3:])  # MuJoCo has them in the block's own frame
         angles = euler_angles(turns)
         if self.angles == "continuous":
-            angles = nearest_angles(angles, targets.reshape(runs, -1, 3))
-            targets[:] = angles.reshape(runs, -1)
+            angles = nearest_angles(angles, targets.reshape(num_copies, -1, 3))
+            targets[:] = angles.reshape(num_copies, -1)
         blocks = [gathered(copies, "xpos")[:, it.bodies], angles, rates[..., :3], spins]
-        return np.concatenate([*robot, np.concatenate(blocks, axis=-1).reshape(runs, -1)], axis=1)
+        return np.concatenate([*robot, np.concatenate(blocks, axis=-1).reshape(num_copies, -1)], axis=1)
 
-    def open(self, runs: int) -> "FetchSimulators":
+    def open(self, num_copies: int) -> "FetchSimulators":
         """That many copies."""
-        return FetchSimulators(self, runs)
+        return FetchSimulators(self, num_copies)
 
     def reachable(self) -> Transitions:
         """Half of them under noise alone, which hardly ever meets a block, and half while a script carries one about, badly."""
