@@ -37,7 +37,7 @@ def _config(plan: Plan) -> RunConfig:
 
 def _playing(config: RunConfig, method: str) -> tuple[HostWorld, Controller, ICEM]:
     """World, controller and planner of a round of free play, before anything is learned: the work is the same."""
-    controller = build_explorer(replace(config, method=method)).ask().side_by_side(range(config.rollouts))
+    controller = build_explorer(replace(config, method=method)).ask().for_rollouts(range(config.rollouts))
     return cast(HostWorld, config.world), controller, cast(ICEM, config.solver)
 
 
@@ -47,7 +47,7 @@ def _solving(config: RunConfig, name: str) -> tuple[HostWorld, Controller, ICEM]
     world, keys, numbers = config.world.for_task(name), explorer.keys(), range(config.evaluation_rollouts)
     policy = task_policy(world, explorer.posterior, task, solver, explorer.data, keys, config.evaluation_members)
     goals = goals_for(task, rollout_keys(keys, numbers))
-    controller = Controller(policy, keys, world.state_dim).side_by_side(numbers, goals)
+    controller = Controller(policy, keys, world.state_dim).for_rollouts(numbers, goals)
     return cast(HostWorld, world), controller, cast(ICEM, solver)
 
 

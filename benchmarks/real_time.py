@@ -41,9 +41,9 @@ def _swing_up(config: RunConfig) -> dict[str, Any]:
     explorer, seconds, iterations, late, returns = _explored(config), [], [], 0, {"hurried": [], "unhurried": []}
     for seed in range(explorer.num_seeds):
         hurried = _controller(config, explorer, seed, seconds_per_action(None, RATE))
-        value, took, turns = _run(cast(JaxWorld, config.world), hurried, config.evaluation_horizon, 1 / RATE)
-        note(f"    seed {seed} at {RATE:g} Hz: {hurried.timing}, {np.mean(turns):.1f} iterations, return {value:.1f}")
-        seconds, iterations, late = seconds + took, iterations + turns, late + hurried.late
+        value, took, iteration_sizes = _run(cast(JaxWorld, config.world), hurried, config.evaluation_horizon, 1 / RATE)
+        note(f"    seed {seed} at {RATE:g} Hz: {hurried.timing}, {np.mean(iteration_sizes):.1f} iterations, return {value:.1f}")
+        seconds, iterations, late = seconds + took, iterations + iteration_sizes, late + hurried.late
         returns["hurried"].append(value)
         unhurried = _controller(config, explorer, seed, None)
         returns["unhurried"].append(_run(cast(JaxWorld, config.world), unhurried, config.evaluation_horizon, 0.0)[0])

@@ -39,7 +39,7 @@ def test_the_planning_call_of_a_task_asks_each_member_and_has_goals_of_its_own(x
     config = replace(free_play._config(Plan("tiny")), seeds=3)
     _, controller, _ = free_play._solving(config, free_play.TASK)
     policy = controller.policy
-    assert isinstance(policy, PlanningPolicy) and not policy.informs
+    assert isinstance(policy, PlanningPolicy) and not policy.reports_information
     assert isinstance(policy.problem.imagination, MemberTrajectories) and policy.problem.simulated_particles == 2
     assert controller.goals is not None and controller.goals.shape == (3, 2, 3)
     assert len(np.unique(np.asarray(controller.goals).reshape(-1, 3), axis=0)) == 6

@@ -48,12 +48,12 @@ def test_with_time_enough_a_budget_changes_nothing(num_seeds, solver):
 class Clock:
     """Time passes only while something is computed; `turns` says how long each turn takes (the last entry: all that follow)."""
 
-    def __init__(self, monkeypatch, turns, finish=0.003, per_plan=0.0):
-        self.now, self.lasts, self.turns, self.sizes = 0.0, [], list(turns), []
+    def __init__(self, monkeypatch, iteration_sizes, finish=0.003, per_plan=0.0):
+        self.now, self.lasts, self.iteration_sizes, self.sizes = 0.0, [], list(iteration_sizes), []
         improve, end = planning._improve, planning._finish
 
         def timed_improve(*arguments, size):
-            self.now += self.turns.pop(0) if len(self.turns) > 1 else self.turns[0]
+            self.now += self.iteration_sizes.pop(0) if len(self.iteration_sizes) > 1 else self.iteration_sizes[0]
             self.now += per_plan * size
             self.lasts.append(bool(arguments[6]))
             self.sizes.append(size)
@@ -77,26 +77,26 @@ class Clock:
 @pytest.mark.parametrize(
     ("budget", "turns"), [(0.0131, 1), (0.0231, 2), (0.0329, 2), (0.0331, 3), (0.0631, 6), (0.0931, 9), (5.0, 9), (0.001, 1)]
 )
-def test_turns_go_on_while_they_fit_and_the_last_one_knows_it(monkeypatch, budget, turns):
+def test_turns_go_on_while_they_fit_and_the_last_one_knows_it(monkeypatch, budget, iteration_sizes):
     own = Clock(monkeypatch, [0.01])
     policy = controller(budget=budget)
     own.lasts.clear()
     began = own.now
     policy(np.zeros(2))
-    assert own.lasts == [False] * (turns - 1) + [True]
-    assert own.now - began == pytest.approx(0.01 * turns + 0.003)
+    assert own.lasts == [False] * (iteration_sizes - 1) + [True]
+    assert own.now - began == pytest.approx(0.01 * iteration_sizes + 0.003)
     late = budget < 0.013
-    assert policy.late == late and policy.iterations == (0 if late else turns)
+    assert policy.late == late and policy.iterations == (0 if late else iteration_sizes)
 
 
 @pytest.mark.parametrize(("budget", "size", "turns"), [(0.0521, 8, 3), (0.0331, 4, 3), (0.0281, 4, 3), (0.0201, 4, 2)])
-def test_a_small_budget_gets_several_small_turns(monkeypatch, budget, size, turns):
+def test_a_small_budget_gets_several_small_turns(monkeypatch, budget, size, iteration_sizes):
     """Turns of 8 plans take 16 ms, and 4 plans are the fewest that make sense of two elites."""
     own = Clock(monkeypatch, [0.0], per_plan=0.002)
     policy = controller(budget=budget)
     own.sizes.clear()
     policy(np.zeros(2))
-    assert own.sizes == [size] * turns and (policy.late, policy.iterations) == (0, turns)
+    assert own.sizes == [size] * iteration_sizes and (policy.late, policy.iterations) == (0, iteration_sizes)
 
 
 def test_compilation_does_not_count_and_a_slow_turn_is_remembered(monkeypatch):
@@ -110,7 +110,7 @@ def test_compilation_does_not_count_and_a_slow_turn_is_remembered(monkeypatch):
     for _ in range(20):
         policy(np.zeros(2))
     assert policy.iterations == 4, "it is forgotten in the end"
-    own.turns = [0.1]
+    own.iteration_sizes = [0.1]
     policy(np.zeros(2))
     assert policy.late == 1
     policy.reset()
@@ -137,8 +137,8 @@ def test_a_search_that_is_cut_after_one_turn_still_tries_its_mean(x64):
     mean = jnp.full((4, 1), 0.3)  # the optimum, which no draw hits
     search = CONSTANT.begin(problem, ICEMState(mean, jnp.full((CONSTANT.kept_elites, 4, 1), jnp.nan)))
     key, first = jax.random.key(0), jnp.asarray(0)
-    turn = jax.jit(lambda last: CONSTANT.finish(CONSTANT.improve(problem, search, midnight(), key, first, last, 8))[0])
-    found = [turn(jnp.asarray(last)) for last in (True, False)]
+    iteration = jax.jit(lambda last: CONSTANT.finish(CONSTANT.improve(problem, search, midnight(), key, first, last, 8))[0])
+    found = [iteration(jnp.asarray(last)) for last in (True, False)]
     assert np.array_equal(found[0], mean) and not np.array_equal(found[1], mean)
 
 

@@ -23,8 +23,8 @@ from sonde import (
     rollout,
 )
 from sonde.data import Data
-from sonde.models._base import Members
-from sonde.models._calibration import LEVELS, Calibrated, Factors, best_factors, calibrate, calibration_error, coverage
+from sonde.models._base import MemberPredictions
+from sonde.models._calibration import LEVELS, RecalibratedPosterior, Factors, best_factors, calibrate, calibration_error, coverage
 from tiny import TINY
 
 # ---- which rows are held out -------------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Everywhere(Posterior):
 
     def predict(self, x, u):
         full = lambda value: jnp.full_like(x, value)
-        members = Members(jnp.stack([x - 0.8, x + 0.8]), jnp.stack([full(0.6), full(0.6)]))
+        members = MemberPredictions(jnp.stack([x - 0.8, x + 0.8]), jnp.stack([full(0.6), full(0.6)]))
         return Prediction(x, full(0.8), full(0.6), members)
 
     def member(self, index):
@@ -240,7 +240,7 @@ def test_coverage_after_is_that_before_where_nothing_changes(x64, rows, changed)
 
 
 def test_a_calibrated_posterior_has_calibrated_members(x64):
-    posterior = Calibrated(Everywhere(), Factors(jnp.array([2.0, 0.5]), jnp.array([3.0, 1.0])))
+    posterior = RecalibratedPosterior(Everywhere(), Factors(jnp.array([2.0, 0.5]), jnp.array([3.0, 1.0])))
     x, u = jnp.array([1.0, -1.0]), jnp.zeros(1)
     prediction = posterior.predict(x, u)
     assert prediction.members is not None
@@ -289,7 +289,7 @@ def held_out_rows(it: Explorer) -> np.ndarray:
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_an_explorer_believes_with_calibrated_stds(kind):
     it, x, u = explorer_after(kind, measured()), np.array([0.3, -0.5, 1.2]), np.array([0.4])
-    assert isinstance(it.posterior, Calibrated) and it.calibration is not None
+    assert isinstance(it.posterior, RecalibratedPosterior) and it.calibration is not None
     alpha, gamma = (np.asarray(factor)[0] for factor in (it.calibration.factors.epistemic, it.calibration.factors.aleatoric))
     assert np.abs(np.log(alpha)).max() > 0.05 and np.abs(np.log(gamma)).max() > 0.05
     with jax.enable_x64(True):
@@ -338,7 +338,7 @@ def test_without_any_held_out_measurements_nothing_is_calibrated():
     np.testing.assert_array_equal(it.calibration.factors.aleatoric, np.ones((1, 3)))
     assert np.isnan(it.calibration.before).all()
     plain = Explorer("random", TINY.model, TINY.solver, state_dim=3, action_dim=1, capacity=STEPS)
-    assert plain.calibration is None and not isinstance(plain.posterior, Calibrated)
+    assert plain.calibration is None and not isinstance(plain.posterior, RecalibratedPosterior)
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_it_equals_the_actor_that_was_saved(tmp_path):
             return ActorPolicy(Network.init((3, 8, 4), key), Normaliser(jnp.ones(3), jnp.full(3, 0.5)), 2)
 
         actor = jax.jit(jax.vmap(make))(keys)
-        content, states = actor.for_file(), np.random.default_rng(0).normal(size=(5, 2, 3))
+        content, states = actor.to_bytes(), np.random.default_rng(0).normal(size=(5, 2, 3))
         actions = np.stack([Controller(actor, keys, 3)(x) for x in states])
     assert content is not None
     (tmp_path / "actor.safetensors").write_bytes(content)

@@ -14,7 +14,7 @@ from sonde import ICEM, SAC, Experiment, GoalTask, OwnSystem, SondeError, Task, 
 from sonde._internal.randomness import round_keys, for_purpose, rollout_keys
 from sonde.cli._main import COMMANDS
 from sonde.control._controller import Controller
-from sonde.control._rollout import repeated_rollouts
+from sonde.control._rollout import run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import goals_for, task_named
 from sonde.imagination import Mean
@@ -115,8 +115,8 @@ def keys(x64):
 def play(world, keys, goals, most=100):
     """Three rollouts per run with a planner that knows the truth, [R, S, T, 2]."""
     truth = TrueDynamics(InJax())
-    policy = PlanningPolicy(ControlProblem(truth, Mean(), TaskReward(GO.reward), 2, 2, 1), SOLVER, informs=False)
-    parts = repeated_rollouts(world, Controller(policy, keys, 2), STEPS, 3, most, goals=goals)
+    policy = PlanningPolicy(ControlProblem(truth, Mean(), TaskReward(GO.reward), 2, 2, 1), SOLVER, reports_information=False)
+    parts = run_rollouts(world, Controller(policy, keys, 2), STEPS, 3, most, goals=goals)
     return np.stack([part.next_states for part in parts])
 
 
@@ -301,7 +301,7 @@ def test_success_is_recorded_printed_and_drawn(tmp_path, monkeypatch, capsys):
 
     def watched(world, controller, horizon, rollouts, *others, **options):
         tried.append(rollouts)
-        return repeated_rollouts(world, controller, horizon, rollouts, *others, **options)
+        return run_rollouts(world, controller, horizon, rollouts, *others, **options)
 
     monkeypatch.setattr(importlib.import_module("sonde.evaluation._evaluate"), "repeated_rollouts", watched)
     for options in ([], ["--rollouts", "5"]):

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from sonde import METHODS, Prediction, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
 from sonde.imagination import NoiseDraws, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
-from sonde.models._base import Members
+from sonde.models._base import MemberPredictions
 from sonde.objectives import (
     Imagined,
     InformationGain,
@@ -26,11 +26,11 @@ from sonde.solvers import ControlProblem
 from tiny import TINY
 
 
-def predictions(x, u) -> Members:
+def predictions(x, u) -> MemberPredictions:
     """Member 0 says (x0 + u, 2 x1) with noise (1, 14 |x1|), member 1 says (x0 + 3u, 4 x1) with noise (7, 2 |x1|)."""
     means = jnp.stack([jnp.stack([x[0] + u[0], 2 * x[1]]), jnp.stack([x[0] + 3 * u[0], 4 * x[1]])])
     height = jnp.abs(x[1])
-    return Members(means, jnp.stack([jnp.stack([1 + 0 * height, 14 * height]), jnp.stack([7 + 0 * height, 2 * height])]))
+    return MemberPredictions(means, jnp.stack([jnp.stack([1 + 0 * height, 14 * height]), jnp.stack([7 + 0 * height, 2 * height])]))
 
 
 class Two(Posterior):
@@ -144,7 +144,7 @@ def test_the_planner_chooses_the_member(x64, choice, chosen):
 def test_the_choice_is_shared_evenly_among_many_members(x64):
     """Five members predict 0 ... 4: fifths of [-1, 1]."""
     means = jnp.arange(5.0)[:, None]
-    prediction = Prediction(jnp.zeros(1), jnp.ones(1), jnp.ones(1), Members(means, jnp.ones((5, 1))))
+    prediction = Prediction(jnp.zeros(1), jnp.ones(1), jnp.ones(1), MemberPredictions(means, jnp.ones((5, 1))))
     draws = NoiseDraws(jnp.zeros(1), jnp.zeros(1), jnp.asarray(0.0))
     choices = [-1.0, -0.61, -0.59, -0.21, -0.19, 0.0, 0.19, 0.21, 0.59, 0.61, 1.0]
     chosen = [float(MemberChoice().next_state(prediction, jnp.array([choice]), draws)[0]) for choice in choices]
@@ -249,7 +249,7 @@ def test_disagreement_is_between_members_and_not_between_particles(x64):
     """Four particles of two members, (1, 5) and (5, 11): the means 3 and 8 have an unbiased std of 5 / sqrt(2)."""
     next_states = jnp.asarray([[[1.0]], [[5.0]], [[5.0]], [[11.0]]])  # members 0, 1, 0, 1
     nothing = jnp.zeros((4, 1, 1))
-    predictions = Prediction(nothing, nothing, nothing, Members(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
+    predictions = Prediction(nothing, nothing, nothing, MemberPredictions(jnp.zeros((4, 1, 2, 1)), jnp.zeros((4, 1, 2, 1))))
     imagined = Imagined(nothing, jnp.zeros((1, 1)), next_states, predictions)
     np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [[5 / np.sqrt(2)]], rtol=1e-12)
 
@@ -268,7 +268,7 @@ def test_jensen_renyi_objective_by_hand(x64):
     """Two members with equal stds s and means d apart, per dimension: log 2 - log(1 + exp(-sum d^2 / 4 s^2))."""
     means = np.array([[[[0.0, 1.0], [2.0, 1.0]]], [[[0.0, 0.0], [1.0, 4.0]]]])  # [K = 2, H = 1, E = 2, dx = 2]
     stds = np.broadcast_to([0.5, 2.0], means.shape)
-    members = Members(jnp.asarray(means), jnp.asarray(stds))
+    members = MemberPredictions(jnp.asarray(means), jnp.asarray(stds))
     zeros = jnp.zeros((2, 1, 2))
     imagined = Imagined(zeros, jnp.zeros((1, 1)), zeros, Prediction(zeros, zeros, zeros, members))
     # particle 0: 4 / (4 * 0.25) = 4; particle 1: 1 / (4 * 0.25) + 16 / (4 * 4) = 2
@@ -300,17 +300,17 @@ def test_jensen_renyi_is_what_integration_gives(x64, means, stds):
 
     expected = entropy(np.mean(densities, axis=0)) - np.mean([entropy(density) for density in densities])
     assert expected > 0.05
-    np.testing.assert_allclose(jax.jit(jensen_renyi)(Members(jnp.asarray(means), jnp.asarray(stds))), expected, rtol=1e-10)
+    np.testing.assert_allclose(jax.jit(jensen_renyi)(MemberPredictions(jnp.asarray(means), jnp.asarray(stds))), expected, rtol=1e-10)
 
 
 def test_members_that_agree_have_no_divergence(x64):
-    members = Members(jnp.broadcast_to(jnp.array([1.0, -2.0]), (4, 2)), jnp.broadcast_to(jnp.array([0.3, 5.0]), (4, 2)))
+    members = MemberPredictions(jnp.broadcast_to(jnp.array([1.0, -2.0]), (4, 2)), jnp.broadcast_to(jnp.array([0.3, 5.0]), (4, 2)))
     np.testing.assert_allclose(jax.jit(jensen_renyi)(members), 0, atol=1e-14)
 
 
 def test_divergence_has_a_ceiling(x64):
     """E members that share nothing are told apart by log E nats, however far apart they are; no overflow on the way."""
-    members = Members(jnp.array([[0.0], [1e3], [-1e6]]), jnp.full((3, 1), 1e-3))
+    members = MemberPredictions(jnp.array([[0.0], [1e3], [-1e6]]), jnp.full((3, 1), 1e-3))
     np.testing.assert_allclose(jax.jit(jensen_renyi)(members), np.log(3), rtol=1e-12)
 
 
@@ -322,7 +322,7 @@ def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
     rng = np.random.default_rng(0)
     means, stds = rng.normal(size=(6, 4, 3)), rng.uniform(0.1, 1, (6, 4, 3))
     whole = (means.mean(axis=1), means.std(axis=1), np.sqrt((stds**2).mean(axis=1)))
-    prediction = Prediction(*map(jnp.asarray, whole), Members(jnp.asarray(means), jnp.asarray(stds)))
+    prediction = Prediction(*map(jnp.asarray, whole), MemberPredictions(jnp.asarray(means), jnp.asarray(stds)))
     epistemic, aleatoric = np.array([0.5, 1.0, 3.0]), np.array([2.0, 0.1, 1.0])
     rescaled = prediction.rescaled(jnp.asarray(epistemic), jnp.asarray(aleatoric))
     assert rescaled.members is not None

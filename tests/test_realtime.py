@@ -15,7 +15,7 @@ from sonde import ICEM, Controller, Experiment, Explorer, GaussianProcess, OwnSy
 from sonde.control._deadline import DeadlineRunner, SearchState, Timing, seconds_per_action
 from sonde.objectives import TaskReward
 from sonde.solvers._base import PlanningPolicy
-from sonde.solvers._policy import Interruptible
+from sonde.solvers._policy import AnytimePolicy
 
 FAR = 1e9  # a deadline that nothing misses
 SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)
@@ -61,7 +61,7 @@ def test_in_time_the_answer_is_the_new_plans_first_action():
     for step in range(3):
         actions, new = ask(runner, step, FAR)
         assert new and np.array_equal(actions, plan_of(step)[:, 0])
-    assert mind.search == [(0, 0), (1, 1), (2, 2)] and runner.state_of_search.turns == 4
+    assert mind.search == [(0, 0), (1, 1), (2, 2)] and runner.state_of_search.iteration_sizes == 4
 
 
 def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
@@ -219,10 +219,10 @@ class ByHand:
         """The plan [H, du] of this step; without planning, what is left of the last one."""
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             search, key = self.policy.begin(self.state), jax.random.fold_in(self.key, number)
-            for turn in range(SOLVER.iterations if search_on else 0):
-                last = jnp.asarray(turn == SOLVER.iterations - 1)
+            for iteration in range(SOLVER.iterations if search_on else 0):
+                last = jnp.asarray(iteration == SOLVER.iterations - 1)
                 x = jnp.asarray(STATES[number, 0])
-                search = self.improve(search, x, key, jnp.asarray(turn), last)
+                search = self.improve(search, x, key, jnp.asarray(iteration), last)
             plan, self.state = self.policy.finish(search)
             return np.asarray(plan)
 
@@ -271,7 +271,7 @@ def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
         np.testing.assert_allclose(timed(x), free(x), atol=1e-12)
         if number in (1, 3):
             for each in (free, timed):
-                each.begin_anew(np.array([number == 1, number == 3]))
+                each.restart_episodes(np.array([number == 1, number == 3]))
 
 
 def test_a_run_that_begins_anew_has_no_last_plan(monkeypatch):
@@ -280,7 +280,7 @@ def test_a_run_that_begins_anew_has_no_last_plan(monkeypatch):
     x = np.concatenate([STATES[0], -STATES[0]])
     timed(x)
     plan = timed._runner.state_of_search.plan
-    timed.begin_anew(np.array([False, True]))
+    timed.restart_episodes(np.array([False, True]))
     np.testing.assert_array_equal(timed(x), [plan[0, 1], [0.0]])
     np.testing.assert_array_equal(timed(x), [plan[0, 2], [0.0]])
 
@@ -301,7 +301,7 @@ def test_a_thread_ends_with_its_controller():
     assert not thread.is_alive()
 
 
-class Waiting(Interruptible):
+class Waiting(AnytimePolicy):
     """Plans to count on from 0.1, in compiled code that waits outside of JAX until it is let go."""
 
     count: Float[Array, ""]
@@ -312,13 +312,13 @@ class Waiting(Interruptible):
     def act(self, state, x, key):
         pytest.fail("a policy with a budget thinks in turns")
 
-    def turns(self, share=1.0):
+    def iteration_sizes(self, share=1.0):
         return (1,)
 
     def begin(self, state):
         return state
 
-    def improve(self, search, x, key, turn, last, size):
+    def improve(self, search, x, key, iteration, last, size):
         return jax.pure_callback(Waiting.wait, jax.ShapeDtypeStruct((), search.dtype), search)
 
     def finish(self, search):

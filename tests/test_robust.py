@@ -21,7 +21,7 @@ from sonde.solvers import ControlProblem
 from sonde.solvers._base import PlanningPolicy
 from sonde.solvers._policy import Policy
 from sonde.solvers.adversarial._guarantees import ImaginedReturns, most_robust, with_share
-from sonde.solvers.adversarial._search import worst_case
+from sonde.solvers._worst_case import worst_case
 from tiny import TINY
 
 

@@ -155,7 +155,7 @@ def test_optimism_is_part_of_the_policy(tmp_path):
     assert np.all(np.abs(controls[:, 0]) < 0.3), "the action costs"
 
     path = tmp_path / "policy.safetensors"
-    path.write_bytes(policy.for_file())
+    path.write_bytes(policy.to_bytes())
     deployed = load_policy(path)
     for x in np.asarray(data.states[0, :5]):
         expected = one.act(None, jnp.asarray(x), jax.random.key(0))[0]

@@ -12,7 +12,7 @@ from control_problems import problem_of
 from sonde import Prediction, MountainCar, Posterior, ProbabilisticEnsemble, SondeError, evaluate
 from sonde._internal.randomness import round_keys, rollout_keys
 from sonde.control._controller import Controller, _act, _start
-from sonde.control._rollout import initial_states, repeated_rollouts, rollout
+from sonde.control._rollout import initial_states, run_rollouts, rollout
 from sonde.objectives import InformationGain
 from sonde.runs._config import from_json, to_json
 from sonde.runs._run import build_explorer, experiment
@@ -103,13 +103,13 @@ def learned(num_seeds):
 def asked(num_seeds):
     with jax.enable_x64(True):
         policy = PlanningPolicy(problem_of(learned(num_seeds), InformationGain()), Homesick())
-        return Controller(replace(policy, informs=False), round_keys(range(num_seeds), 0), 2)
+        return Controller(replace(policy, reports_information=False), round_keys(range(num_seeds), 0), 2)
 
 
 @pytest.mark.parametrize("runs", [1, 2])
 def test_outside_of_jax_they_are_what_they_are_one_after_the_other(num_seeds):
-    together = repeated_rollouts(Wandering(), asked(num_seeds), 30, 5)
-    alone = repeated_rollouts(Wandering(), asked(num_seeds), 30, 5, most=1)
+    together = run_rollouts(Wandering(), asked(num_seeds), 30, 5)
+    alone = run_rollouts(Wandering(), asked(num_seeds), 30, 5, most=1)
     assert len(together) == len(alone) == 5
     first = rollout(Wandering(), asked(num_seeds), 30)
     assert any(part.over[:, :-1].any() for part in together), "some episodes end and are followed by others"
@@ -124,11 +124,11 @@ def test_outside_of_jax_they_are_what_they_are_one_after_the_other(num_seeds):
 def test_no_more_copies_than_allowed_and_evenly_many():
     Wandering.opened.clear()
     seen = []
-    parts = repeated_rollouts(Wandering(), asked(3), 4, 5, most=11, on_step=lambda taken, copies: seen.append(copies.num_seeds))
+    parts = run_rollouts(Wandering(), asked(3), 4, 5, most=11, on_step=lambda taken, copies: seen.append(copies.num_seeds))
     assert len(parts) == 5
     # three of each run would fit; two rounds are needed anyway, of three and two
     assert set(seen) == {9} and len(seen) == 4, "only the copies with the first rollout are shown"
-    repeated_rollouts(Wandering(), asked(3), 4, 4, most=1)
+    run_rollouts(Wandering(), asked(3), 4, 4, most=1)
     assert set(Wandering.opened) <= {9, 6, 3}, "never fewer than one per run"
 
 
@@ -136,7 +136,7 @@ def test_an_evaluation_is_the_same_either_way():
     keys = round_keys([3, 4], 0)
     with jax.enable_x64(True):
         together, alone = (
-            evaluate(Wandering(), learned(2), "out", Homesick(), 25, keys, rollouts=4, side_by_side=most) for most in (8, 1)
+            evaluate(Wandering(), learned(2), "out", Homesick(), 25, keys, rollouts=4, max_copies=most) for most in (8, 1)
         )
     np.testing.assert_allclose(together.returns, alone.returns, atol=1e-9)
     for run, end in enumerate(np.argmax(alone.trajectory.over, axis=1)):  # alone, it stops when both runs have ended
@@ -153,7 +153,7 @@ SMALL = ProbabilisticEnsemble(members=3, layers=2, width=13, epochs=2)
 def test_in_jax_they_are_what_they_are_one_after_the_other(model, seeds):
     config = replace(TINY, rollouts=3, horizon=6, seeds=seeds, model=model)
     explorer = build_explorer(config)
-    told = [experiment(replace(config, side_by_side=most), explorer)[1] for most in (100, 1)]
+    told = [experiment(replace(config, max_copies=most), explorer)[1] for most in (100, 1)]
     assert told[0].states.shape == (seeds, 18, 3)
     for name in (*ARRAYS, "planned_information"):
         np.testing.assert_allclose(getattr(told[0], name), getattr(told[1], name), atol=1e-5, err_msg=name)
@@ -190,14 +190,14 @@ def test_a_budget_is_for_one_rollout_at_a_time():
 
 def test_configs_from_before_are_read_and_stay_the_same_text():
     text = to_json(TINY)
-    assert "side_by_side" not in text
+    assert "max_copies" not in text
     assert from_json(text, "here") == TINY
     nested = json.loads(to_json(replace(TINY, model=SMALL)))
     assert "optimiser" not in nested["model"] and "use_mean" not in nested["solver"]
-    changed = replace(TINY, side_by_side=7)
-    assert json.loads(to_json(changed))["side_by_side"] == 7 and from_json(to_json(changed), "here") == changed
+    changed = replace(TINY, max_copies=7)
+    assert json.loads(to_json(changed))["max_copies"] == 7 and from_json(to_json(changed), "here") == changed
     with pytest.raises(SondeError, match="side_by_side must be a whole number above 0, got 0"):
-        replace(TINY, side_by_side=0)
+        replace(TINY, max_copies=0)
 
 
 @pytest.mark.parametrize("world", [Wandering(), MountainCar()], ids=["outside of JAX", "JAX"])
@@ -206,5 +206,5 @@ def test_where_rollouts_begin_is_known_before(world):
     with jax.enable_x64(True):
         starts = initial_states(world, rollout_keys(keys, range(2)))
     controller = Controller(RandomPolicy(world.action_dim), keys, world.state_dim)
-    played = repeated_rollouts(world, controller, 3, 2)
+    played = run_rollouts(world, controller, 3, 2)
     np.testing.assert_array_equal(starts, np.stack([part.states[:, 0] for part in played], axis=1))

@@ -16,7 +16,7 @@ from sonde.control._controller import Controller
 from sonde.data import Data
 from sonde.evaluation._evaluate import task_policy
 from sonde.imagination import Mean, MemberTrajectories
-from sonde.models._base import Members
+from sonde.models._base import MemberPredictions
 from sonde.runs._config import from_json, to_json
 from sonde.runs._presets import FETCH_ENSEMBLE, FETCH_SOLVER, FETCH_TASK_SETTINGS
 from sonde.runs._run import build_explorer, evaluate_task
@@ -93,7 +93,7 @@ class Divided(Posterior):
     def predict(self, x, u):
         means = jnp.stack([x + u, x - u])
         mine = jnp.where(self.side == 0, x, jnp.where(self.side > 0, x + u, x - u))
-        return Prediction(mine, jnp.abs(u), 1 + 0 * u, Members(means, jnp.ones_like(means)))
+        return Prediction(mine, jnp.abs(u), 1 + 0 * u, MemberPredictions(means, jnp.ones_like(means)))
 
     def member(self, index):
         return Divided(jnp.where(index % 2 == 0, 1, -1) + 0 * self.side)

@@ -9,7 +9,7 @@ import pytest
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, condition, data_of, parameters, problem, reference_kernel, reference_scale
 from sonde import Prediction, GaussianProcess, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TrueDynamics
-from sonde.models._calibration import Calibrated, Confident, Factors
+from sonde.models._calibration import RecalibratedPosterior, PosteriorWithBeta, Factors
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._jacobian import mean_jacobian
 from sonde.models._kernels import KERNELS, Kernel
@@ -106,11 +106,11 @@ def test_calibration_widens_slopes_and_a_beta_does_not(x64, ensemble):
     arguments = (jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 50)
     times = np.array([[3.0], [0.5]])
     for posterior in (ensemble, gp()[0]):
-        plain, wide = predict(posterior, *arguments), predict(Calibrated(posterior, factors), *arguments)
+        plain, wide = predict(posterior, *arguments), predict(RecalibratedPosterior(posterior, factors), *arguments)
         np.testing.assert_allclose(wide.mean, plain.mean)
         np.testing.assert_allclose(wide.std, times * plain.std, rtol=1e-6)
         np.testing.assert_allclose(np.std(wide.samples, axis=0), times * np.std(plain.samples, axis=0), rtol=1e-5)
-        same = predict(Confident(posterior, jnp.full(2, 9.0)), *arguments)
+        same = predict(PosteriorWithBeta(posterior, jnp.full(2, 9.0)), *arguments)
         np.testing.assert_array_equal(same.samples, plain.samples)
 
 

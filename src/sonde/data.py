@@ -1,6 +1,6 @@
-"""Measurements: a `Trajectory` is what one episode brings, `Data` is all that a run has collected.
+"""Measurements: a `Trajectory` is what one round brings, `Data` is everything a run has collected.
 
-`Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty and every
+`Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty, and every
 reader masks them.
 """
 
@@ -15,43 +15,86 @@ from sonde._internal.errors import SondeError
 
 
 @dataclass(frozen=True)
+class SystemSpec:
+    """Names of the state and action dimensions of a system."""
+
+    state_names: tuple[str, ...]
+    """A short name for each state dimension."""
+    action_names: tuple[str, ...]
+    """A short name for each action dimension."""
+
+    def __post_init__(self):
+        """Reject empty and ambiguous names."""
+        for what, names in (("states", self.state_names), ("actions", self.action_names)):
+            if not names or len(set(names)) != len(names) or not all(names):
+                raise SondeError(f"system: {what} must be names, at least one and all different, got {list(names)}")
+
+    @classmethod
+    def of_size(cls, state_dim: int, action_dim: int) -> "SystemSpec":
+        """A system whose dimensions have no names of their own.
+
+        Args:
+            state_dim: Number of state dimensions.
+            action_dim: Number of action dimensions.
+
+        Returns:
+            A spec with states x0, x1, ... and actions u0, u1, ...
+
+        """
+        if state_dim < 1 or action_dim < 1:
+            raise SondeError(f"system: expected at least one state and one action, got {state_dim} and {action_dim}")
+        return cls(tuple(f"x{i}" for i in range(state_dim)), tuple(f"u{i}" for i in range(action_dim)))
+
+    @property
+    def state_dim(self) -> int:
+        """Number of state dimensions."""
+        return len(self.state_names)
+
+    @property
+    def action_dim(self) -> int:
+        """Number of action dimensions."""
+        return len(self.action_names)
+
+
+@dataclass(frozen=True)
 class Trajectory:
-    """One episode of S runs on the host: numpy arrays [S, T, ...]; for a single run [T, ...] serves too."""
+    """Measurements of one round, as numpy arrays [S, T, ...] for S seeds; with a single seed, [T, ...] is accepted too."""
 
     states: np.ndarray
+    """States before each step [S, T, dx]."""
     actions: np.ndarray
+    """Actions in [-1, 1] [S, T, du]."""
     next_states: np.ndarray
+    """States after each step [S, T, dx]."""
     planned_information: np.ndarray | None = None
-    """Information per step that the planner expected when it acted [S, T]; a planner's own note, not a measurement."""
+    """Information gain per step that the planner expected when it acted [S, T], in nats; not a measurement."""
     terminated: np.ndarray | None = None
-    """Where the system itself ended its episode [S, T]; None: nowhere."""
-    over: np.ndarray | None = None
-    """Where an episode ended, for that or for lack of time [S, T]: the next row begins a new one. None: with the last row."""
-    world_seconds: float = 0.0
-    """Time that the system took for its steps, where that was measured."""
+    """Where the system itself ended an episode [S, T], as in Gymnasium; None: nowhere."""
+    truncated: np.ndarray | None = None
+    """Where an episode was cut off for another reason [S, T], as in Gymnasium: the next row starts a new one. None: only at the
+    last row."""
 
-    def checked(self, num_seeds: int, state_dim: int, action_dim: int) -> "Trajectory":
-        """The same trajectory as float64 [S, T, ...], or an error that says what is wrong with it."""
-        wanted = {"states": state_dim, "actions": action_dim, "next_states": state_dim}
-        arrays = {}
-        for name, dim in wanted.items():
-            try:
-                array = np.asarray(getattr(self, name), dtype=np.float64)
-            except (TypeError, ValueError) as error:
-                raise SondeError(f"trajectory: {name} must be an array of numbers ({error})") from None
-            if array.ndim == 2 and num_seeds == 1:
-                array = array[None]
-            if array.ndim != 3 or array.shape[0] != num_seeds or array.shape[2] != dim or array.shape[1] == 0:
-                raise SondeError(
-                    f"trajectory: {name} must have shape [runs={num_seeds}, steps >= 1, {dim}], got {list(array.shape)}"
-                )
-            if not np.isfinite(array).all():
-                run, step, column = np.argwhere(~np.isfinite(array))[0]
-                raise SondeError(
-                    f"trajectory: {name} must be finite, got {array[run, step, column]} at run {run}, step {step}, "
-                    f"column {column}; drop or repair that measurement and tell it again"
-                )
-            arrays[name] = array
+    @property
+    def ended(self) -> np.ndarray | None:
+        """Where an episode ended for either reason [S, T]; None if neither was given."""
+        flags = [flag for flag in (self.terminated, self.truncated) if flag is not None]
+        return np.logical_or.reduce(flags) if flags else None
+
+    def checked(self, num_seeds: int, spec: SystemSpec) -> "Trajectory":
+        """Validate shapes, finiteness and action bounds.
+
+        Args:
+            num_seeds: Number of seeds S that the arrays must have.
+            spec: The system that was measured.
+
+        Returns:
+            The same trajectory with float64 arrays [S, T, ...].
+
+        """
+        arrays = {
+            name: _checked_array(name, getattr(self, name), num_seeds, dim)
+            for name, dim in (("states", spec.state_dim), ("actions", spec.action_dim), ("next_states", spec.state_dim))
+        }
         steps = {name: array.shape[1] for name, array in arrays.items()}
         if len(set(steps.values())) != 1:
             raise SondeError(f"trajectory: states, actions and next_states must have equally many steps, got {steps}")
@@ -60,44 +103,75 @@ class Trajectory:
             raise SondeError(
                 f"trajectory: actions must lie in [-1, 1] (scale them by the actuator's limits), got magnitude {largest:.6g}"
             )
-        return replace(self, **arrays, **self._checked_notes(arrays["states"].shape[:2]))
+        return replace(self, **arrays, **self._checked_flags(arrays["states"].shape[:2]))
 
-    def _checked_notes(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        """What was given beside the measurements, one entry per step [S, T]."""
-        notes = {}
-        for name in ("planned_information", "terminated", "over"):
+    def _checked_flags(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
+        """The optional arrays, one entry per step [S, T]."""
+        flags = {}
+        for name in ("planned_information", "terminated", "truncated"):
             given = getattr(self, name)
             if given is not None:
                 array = np.asarray(given)
                 array = array[None] if array.ndim == 1 and shape[0] == 1 else array
                 if array.shape != shape:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
-                notes[name] = array if name == "planned_information" else array.astype(bool)
-        return notes
+                flags[name] = array if name == "planned_information" else array.astype(bool)
+        return flags
 
     def joined(self, *others: "Trajectory") -> "Trajectory":
-        """With the others behind it, as one experiment of several episodes."""
+        """Concatenate rollouts along time into the trajectory of one round.
+
+        Args:
+            *others: Trajectories with the same leading axis S.
+
+        Returns:
+            One trajectory, truncated where each part ends unless it terminated there.
+
+        """
         if not others:
             return self
         parts = (self, *others)
-
-        def ends_of(part: Trajectory, name: str) -> np.ndarray:
-            given = getattr(part, name)
-            flags = np.zeros(part.states.shape[:2], bool) if given is None else np.asarray(given).copy()
-            if name == "over":
-                flags[:, -1] = True  # what follows begins elsewhere
-            return flags
-
         names = ["states", "actions", "next_states"]
         if all(part.planned_information is not None for part in parts):
             names.append("planned_information")
         arrays = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in names}
-        ends = {name: np.concatenate([ends_of(part, name) for part in parts], axis=1) for name in ("terminated", "over")}
-        return Trajectory(**arrays, **ends, world_seconds=sum(part.world_seconds for part in parts))
+        ends = [part._ends() for part in parts]
+        return Trajectory(
+            **arrays,
+            terminated=np.concatenate([terminated for terminated, _ in ends], axis=1),
+            truncated=np.concatenate([truncated for _, truncated in ends], axis=1),
+        )
+
+    def _ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """`terminated` and `truncated` [S, T] if another part follows."""
+        never = np.zeros(self.states.shape[:2], bool)
+        terminated = never if self.terminated is None else np.asarray(self.terminated, bool)
+        truncated = never.copy() if self.truncated is None else np.array(self.truncated, bool)
+        truncated[:, -1] |= ~terminated[:, -1]
+        return terminated, truncated
+
+
+def _checked_array(name: str, values: np.ndarray, num_seeds: int, dim: int) -> np.ndarray:
+    """One array of a trajectory as float64 [S, T, dim], or an error that says what is wrong with it."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise SondeError(f"trajectory: {name} must be an array of numbers ({error})") from None
+    if array.ndim == 2 and num_seeds == 1:
+        array = array[None]
+    if array.ndim != 3 or array.shape[0] != num_seeds or array.shape[2] != dim or array.shape[1] == 0:
+        raise SondeError(f"trajectory: {name} must have shape [seeds={num_seeds}, steps >= 1, {dim}], got {list(array.shape)}")
+    if not np.isfinite(array).all():
+        seed, step, column = np.argwhere(~np.isfinite(array))[0]
+        raise SondeError(
+            f"trajectory: {name} must be finite, got {array[seed, step, column]} at seed {seed}, step {step}, "
+            f"column {column}; drop or repair that measurement and tell it again"
+        )
+    return array
 
 
 class Data(eqx.Module):
-    """All transitions of one run: rows 0 ... count-1 are filled."""
+    """All transitions of one seed; rows 0 ... count-1 are filled."""
 
     states: Float[Array, "capacity dx"]
     actions: Float[Array, "capacity du"]
@@ -108,13 +182,20 @@ class Data(eqx.Module):
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
-        """No measurements yet."""
+        """No measurements yet.
+
+        Args:
+            capacity: Number of transitions that fit.
+            state_dim: Number of state dimensions dx.
+            action_dim: Number of action dimensions du.
+
+        """
         state = jnp.zeros((capacity, state_dim))
         return cls(state, jnp.zeros((capacity, action_dim)), state, jnp.zeros((), int))
 
     @property
     def capacity(self) -> int:
-        """How many transitions fit."""
+        """Number of transitions that fit."""
         return self.states.shape[-2]
 
     def mask(self) -> Bool[Array, " capacity"]:
@@ -122,7 +203,7 @@ class Data(eqx.Module):
         return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.capacity, self.hidden)
 
     def without(self, fraction: float) -> "Data":
-        """The same data with this fraction of the rows hidden: always the same ones, so that no fit ever sees them."""
+        """Hide a fixed fraction of the rows, always the same ones, so that no fit ever sees them."""
         return Data(self.states, self.actions, self.next_states, self.count, fraction)
 
     def held_out(self, fraction: float) -> Bool[Array, " capacity"]:
@@ -130,17 +211,24 @@ class Data(eqx.Module):
         return self.mask() & _hidden_rows(self.capacity, fraction)
 
     def inputs(self) -> Float[Array, "capacity dz"]:
-        """The model's inputs z = (x, u)."""
+        """Model inputs z = (x, u)."""
         return jnp.concatenate([self.states, self.actions], axis=-1)
 
     def targets(self) -> Float[Array, "capacity dx"]:
-        """The model's targets: the change x' - x."""
+        """Model targets: the change x' - x."""
         return self.next_states - self.states
 
     def append(
         self, states: Float[Array, "steps dx"], actions: Float[Array, "steps du"], next_states: Float[Array, "steps dx"]
     ) -> "Data":
-        """With `steps` more rows; the caller has checked that they fit."""
+        """Add rows; the caller has checked that they fit.
+
+        Args:
+            states: States before each step.
+            actions: Actions of each step.
+            next_states: States after each step.
+
+        """
         rows = self.count + jnp.arange(states.shape[0])
         return Data(
             self.states.at[rows].set(states),

@@ -1,10 +1,21 @@
-"""Every method is a line: how it imagines, and what it wants."""
+"""Exploration methods: how a planner imagines, and what it maximises."""
 
+import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from jaxtyping import Array
+
 from sonde._internal.errors import SondeError, one_of
-from sonde.imagination import Imagination, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
-from sonde.models._base import Model
+from sonde.imagination import (
+    Imagination,
+    Mean,
+    MemberChoice,
+    MemberTrajectories,
+    Optimistic,
+    TrajectorySampling,
+)
+from sonde.models import Model
 from sonde.objectives import (
     InformationGain,
     JensenRenyi,
@@ -14,65 +25,102 @@ from sonde.objectives import (
     TrajectoryDisagreement,
     UncertaintySum,
 )
-from sonde.solvers._base import Solver
-from sonde.worlds._task import RewardFunction
 
 
 @dataclass(frozen=True)
 class Method:
-    """An exploration strategy. Without imagination and objective it acts at random."""
+    """An exploration method; without imagination and objective it acts at random."""
 
-    imagination: type[Imagination] | None
-    objective: type[Objective] | None
-    summary: str
+    imagination: Imagination | None = None
+    """How the planner treats what the model does not know."""
+    objective: Objective | None = None
+    """What a plan is worth."""
+    label: str = ""
+    """Name in tables and figures; by default the name in `METHODS` of the pair, or the names of its classes."""
+
+    def __post_init__(self):
+        """Reject half a method."""
+        if (self.imagination is None) != (self.objective is None):
+            raise SondeError("method: give an imagination and an objective, or neither for uniformly random actions")
+
+    @property
+    def name(self) -> str:
+        """Name in tables, figures and folders."""
+        if self.label:
+            return self.label
+        for name, known in METHODS.items():
+            if type(known.imagination) is type(self.imagination) and type(known.objective) is type(self.objective):
+                return name
+        return f"{type(self.imagination).__name__}-{type(self.objective).__name__}"
 
     @property
     def needs_task(self) -> bool:
-        """Whether it explores for the sake of one task."""
-        return self.objective is TaskReward
+        """Whether it still needs to be told which task to explore for."""
+        return isinstance(self.objective, TaskReward) and self.objective.reward is None
 
-    @property
-    def needs_members(self) -> bool:
-        """Whether it works with ensembles only."""
-        return any(part is not None and part.needs_members for part in (self.imagination, self.objective))
+    def for_task(self, reward: Callable[..., Array]) -> "Method":
+        """The method exploring for one task.
 
-    def build_objective(self, reward: RewardFunction | None) -> Objective:
-        """The objective, for the task if the method has one."""
-        assert self.objective is not None
-        return self.objective(reward) if self.needs_task else self.objective()  # ty: ignore[too-many-positional-arguments]
+        Args:
+            reward: reward(x, u, x_next) of one transition, in JAX.
+
+        """
+        return dataclasses.replace(self, objective=TaskReward(reward))
+
+    def check(self, model: Model) -> None:
+        """Reject a model that this method cannot work with.
+
+        Args:
+            model: The model that will be learned.
+
+        """
+        needs_members = any(part is not None and part.needs_members for part in (self.imagination, self.objective))
+        if needs_members and model.ensemble_size == 0:
+            raise SondeError(
+                f"method {self.name!r} compares the members of an ensemble, and {type(model).__name__} has none; use the model pe"
+            )
 
 
-METHODS = {
-    "opax": Method(Optimistic, InformationGain, "optimistic active exploration (the paper's method)"),
-    "opax-sum": Method(Optimistic, UncertaintySum, "optimistic, sum of epistemic variances"),
-    "opax-heuristic": Method(MemberChoice, LogUncertainty, "OpAx's variant: the planner chooses which member to predict"),
-    "mean-ae": Method(Mean, InformationGain, "active exploration on the mean model"),
-    "pets-ae": Method(TrajectorySampling, InformationGain, "active exploration with trajectory sampling (TS-1)"),
-    "h-ucrl": Method(Optimistic, TaskReward, "optimistic model-based RL on one task (needs a task)"),
-    "cee-us": Method(MemberTrajectories, TrajectoryDisagreement, "disagreement of an ensemble's trajectories (CEE-US)"),
-    "max": Method(TrajectorySampling, JensenRenyi, "Jensen-Renyi divergence of an ensemble (MAX)"),
-    "plan2explore": Method(Mean, UncertaintySum, "one-step disagreement on the mean model (Plan2Explore)"),
-    "random": Method(None, None, "uniformly random actions"),
+METHODS: dict[str, Method] = {
+    "opax": Method(Optimistic(), InformationGain()),
+    "opax-sum": Method(Optimistic(), UncertaintySum()),
+    "opax-heuristic": Method(MemberChoice(), LogUncertainty()),
+    "mean-ae": Method(Mean(), InformationGain()),
+    "pets-ae": Method(TrajectorySampling(), InformationGain()),
+    "h-ucrl": Method(Optimistic(), TaskReward()),
+    "cee-us": Method(MemberTrajectories(), TrajectoryDisagreement()),
+    "max": Method(TrajectorySampling(), JensenRenyi()),
+    "plan2explore": Method(Mean(), UncertaintySum()),
+    "random": Method(),
 }
+"""Names of methods for the command line."""
+SUMMARIES = {
+    "opax": "optimistic active exploration (the paper's method)",
+    "opax-sum": "optimistic, sum of epistemic variances",
+    "opax-heuristic": "OpAx's variant: the planner chooses which ensemble member predicts",
+    "mean-ae": "active exploration on the mean model",
+    "pets-ae": "active exploration with trajectory sampling (TS-1)",
+    "h-ucrl": "optimistic model-based RL on one task (needs --exploration-task)",
+    "cee-us": "disagreement of an ensemble's trajectories (CEE-US)",
+    "max": "Jensen-Renyi divergence of an ensemble (MAX)",
+    "plan2explore": "one-step disagreement on the mean model (Plan2Explore)",
+    "random": "uniformly random actions",
+}
+"""What `sonde list` says of each."""
 
 
-def check_solver(method: Method, solver: Solver) -> None:
-    """Refuse a solver that cannot do what the method wants."""
-    if solver.one_particle and method.objective is not None and method.objective.compares_particles:
-        raise SondeError(
-            f"{type(solver).__name__} imagines one particle at a time and cannot maximise {method.objective.__name__}, "
-            "which compares several; take the solver icem"
-        )
+def method_named(name: str, like: Method | None = None) -> Method:
+    """Look up a method by name.
 
+    Args:
+        name: A name in `METHODS`.
+        like: A method whose imagination settings (particles, noise, beta) are kept where the new one has them too.
 
-def method_named(name: str, task: str | None, model: Model) -> Method:
-    """The method, if it exists, and task and model fit it."""
+    """
     one_of("method", name, METHODS)
     method = METHODS[name]
-    if method.needs_task and task is None:
-        raise SondeError(f"method {name!r} explores for one task: name it with --task (in Python: reward=)")
-    if task is not None and not method.needs_task:
-        raise SondeError(f"method {name!r} explores without any task, but task {task!r} was given: leave it out")
-    if method.needs_members and model.ensemble_size == 0:
-        raise SondeError(f"method {name!r} asks what the members of an ensemble predict, and {type(model).__name__} has none")
-    return method
+    if like is None or like.imagination is None or method.imagination is None:
+        return method
+    shared = {field.name for field in dataclasses.fields(method.imagination)}
+    kept = {f.name: getattr(like.imagination, f.name) for f in dataclasses.fields(like.imagination) if f.name in shared}
+    return dataclasses.replace(method, imagination=dataclasses.replace(method.imagination, **kept))

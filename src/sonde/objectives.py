@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from sonde.models._base import Prediction, Members
+from sonde.models import MemberPredictions, Prediction
 
 
 class Imagined(eqx.Module):
@@ -96,7 +96,7 @@ class TrajectoryDisagreement(Objective):
         return jnp.sum(jnp.std(jnp.mean(by_member, axis=0), axis=0, ddof=1), axis=-1)[None]
 
 
-def jensen_renyi(members: Members) -> Float[Array, ""]:
+def jensen_renyi(members: MemberPredictions) -> Float[Array, ""]:
     """The Jensen-Renyi divergence (of order 2) of Gaussians with means and stds [E, dx], in nats; 0 where all agree.
 
     It is the entropy of their mixture less their mean entropy, with Renyi's quadratic entropy -log of the integral of p^2. For
@@ -132,12 +132,26 @@ class JensenRenyi(Objective):
 class TaskReward(Objective):
     """A task that a person asks for; its reward may depend on a goal."""
 
-    reward: Callable[..., Array]
-    """reward(x, u, x_next), or reward(x, u, x_next, goal) where the plan has a goal."""
+    reward: Callable[..., Array] | None = None
+    """reward(x, u, x_next), or reward(x, u, x_next, goal) where the plan has a goal, of one transition in JAX. None: to be set
+    by `Method.for_task` before planning."""
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The task's reward of each imagined transition."""
+        reward = self.reward
+        assert reward is not None
         goal = () if imagined.goal is None else (imagined.goal,)
-        over_steps = jax.vmap(lambda x, u, x_next: self.reward(x, u, x_next, *goal))
+        over_steps = jax.vmap(lambda x, u, x_next: reward(x, u, x_next, *goal))
         over_particles = jax.vmap(over_steps, in_axes=(0, None, 0))
         return over_particles(imagined.states, imagined.actions, imagined.next_states)
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "information-gain": InformationGain(),
+    "uncertainty-sum": UncertaintySum(),
+    "log-uncertainty": LogUncertainty(),
+    "trajectory-disagreement": TrajectoryDisagreement(),
+    "jensen-renyi": JensenRenyi(),
+    "task-reward": TaskReward(),
+}
+"""Names of objectives for the command line."""

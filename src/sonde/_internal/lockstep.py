@@ -24,7 +24,7 @@ def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
     return mapped
 
 
-def side_by_side(function: Callable[..., Any]) -> Callable[..., Any]:
+def lockstep_rollouts(function: Callable[..., Any]) -> Callable[..., Any]:
     """`lockstep` of runs that have R rollouts each, for `function(run, *rollout)`.
 
     Arrays of the first argument lead with the axis S: a run's rollouts share them. Those of the others lead with [S, R].

@@ -20,9 +20,8 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.precision import double_precision
 from sonde.analysis._linear import Linearisation
-from sonde.models._base import Posterior
-from sonde.models._jacobian import JacobianPrediction, predict_jacobian, differentiable, mean_jacobian
-from sonde.worlds._base import Coordinates, World
+from sonde.models import Posterior
+from sonde.worlds import Coordinates, World
 
 STARTS, ITERATIONS, SAMPLES = 200, 100, 1000
 NO_CHANGE = 1e-6
@@ -90,7 +89,7 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
         return _difference(after, q, system.periods) / spread
 
     def slope(q: Array) -> Array:
-        A, _ = _in_coordinates(posterior, system, q, u, mean_jacobian(posterior, system.to_state(q), u))
+        A, _ = _in_coordinates(posterior, system, q, u, posterior.mean_jacobian(system.to_state(q), u))
         return (A - jnp.eye(q.shape[0])) * spread / spread[:, None]
 
     def step(carry, _):
@@ -113,7 +112,7 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
 def _linearise(posterior: Posterior, plain: Posterior, system: Coordinates, q: Array, u: Array, key: Array, count: int):
     """A and B of the mean, their samples, and what is not known of a step: columns whose squares sum to its variance."""
     x = system.to_state(q)
-    prediction: JacobianPrediction = predict_jacobian(posterior, x, u, key, count)
+    prediction = posterior.predict_jacobian(x, u, key, count)
     A, B = _in_coordinates(plain, system, q, u, prediction.mean)
     A_samples, B_samples = _in_coordinates(plain, system, q, u, prediction.samples)
     predicted = plain.predict(x, u)
@@ -126,7 +125,7 @@ def _along(posterior: Posterior, system: Coordinates, points: Array, actions: Ar
 
     def step(product, at):
         q, u = at
-        A, _ = _in_coordinates(posterior, system, q, u, mean_jacobian(posterior, system.to_state(q), u))
+        A, _ = _in_coordinates(posterior, system, q, u, posterior.mean_jacobian(system.to_state(q), u))
         product = A @ product
         return product, jnp.linalg.svd(product, compute_uv=False)
 
@@ -139,7 +138,7 @@ class LearnedSystem:
     def __init__(self, posterior: Posterior, world: World, visited: np.ndarray):
         """`visited` are states [N, dx] near which the model knows something: those of the measurements."""
         self.posterior, self.world = posterior, world
-        self.plain, self.coordinates = differentiable(posterior), world.coordinates() or _identity(world)
+        self.plain, self.coordinates = posterior.differentiable(), world.coordinates() or _identity(world)
         self.visited = self._points(visited, "visited states")
         low, high = self.visited.min(axis=0), self.visited.max(axis=0)
         turns = np.isfinite(self.coordinates.periods)

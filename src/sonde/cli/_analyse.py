@@ -35,7 +35,7 @@ class AnalyseArguments:
     """Write all numbers to FILE.json."""
 
 
-def analyse(args: list[str]) -> None:
+def main(args: list[str]) -> None:
     """`sonde analyse DIR`."""
     chosen = tyro.cli(AnalyseArguments, args=args, prog="sonde analyse")
     from sonde.runs._store import RunStore

@@ -9,6 +9,9 @@ from rich.console import Console
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import with_absolute_path
 from sonde.evaluation._tasks import task_named
+from sonde.imagination import Pessimistic
+from sonde.models import BetaRule
+from sonde.runs import RunConfig
 
 
 @dataclass
@@ -31,7 +34,7 @@ class EvaluateArguments:
     """Film the first run's episode: FILE.mp4 (needs the extra 'render') or FILE.gif. With --robust, that of the robust plan."""
 
 
-def evaluate(args: list[str]) -> None:
+def main(args: list[str]) -> None:
     """`sonde evaluate DIR --task T`."""
     chosen = tyro.cli(EvaluateArguments, args=args, prog="sonde evaluate")
     from sonde.runs._store import RunStore
@@ -40,7 +43,7 @@ def evaluate(args: list[str]) -> None:
         raise SondeError("evaluate: --oracle and --robust are two reports: ask for one after the other")
     store = RunStore.open(chosen.folder)
     config = store.config if chosen.rollouts is None else replace(store.config, evaluation_rollouts=chosen.rollouts)
-    _check_width(chosen.beta, chosen.robust, store.config.confidence)
+    _check_width(chosen.beta, chosen.robust, store.config.confidence.beta_rule)
     task = with_absolute_path(chosen.task)
     task_named(store.config.world, task)
     if chosen.video is not None:
@@ -55,18 +58,23 @@ def evaluate(args: list[str]) -> None:
 
     explorer = restore_explorer(store, checkpoints[-1])
     if chosen.robust:
-        beta = store.config.beta if chosen.beta is None else chosen.beta
+        beta = _own_beta(store.config) if chosen.beta is None else chosen.beta
         return robust_report(config, explorer, task, beta, Console(), chosen.video)
     evaluation_report(config, explorer, task, chosen.oracle, Console(), chosen.video)
 
 
-def _check_width(beta: float | None, robust: bool, confidence: str) -> None:
+def _check_width(beta: float | None, robust: bool, rule: BetaRule | None) -> None:
     """Refuse a width that nothing would look at."""
     if beta is None:
         return
     if not robust:
         raise SondeError("evaluate: --beta says how wide the plausible is; give --robust as well")
-    if confidence != "constant":
-        raise SondeError(f"evaluate: the run finds its own width (confidence {confidence}); leave --beta out")
+    if rule is not None:
+        raise SondeError(f"evaluate: the run finds its own width ({type(rule).__name__}); leave --beta out")
     if not 0 <= beta < float("inf"):
         raise SondeError(f"evaluate: --beta must be 0 or above and finite, got {beta}")
+
+
+def _own_beta(config: RunConfig) -> float:
+    """The width that the run explored with; that of `Pessimistic` if its method has none."""
+    return getattr(config.method.imagination, "beta", Pessimistic().beta)

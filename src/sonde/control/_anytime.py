@@ -33,11 +33,11 @@ def _ready(policy: Any, keys: Array):
 
 
 @functools.partial(jax.jit, static_argnames="size")
-def _improve(policy: Any, search: Any, x: Array, keys: Array, step: Array, turn: Array, last: Array, size: int):
+def _improve(policy: Any, search: Any, x: Array, keys: Array, step: Array, iteration: Array, last: Array, size: int):
     """One more turn."""
 
     def one(policy, search, x, key):
-        return policy.improve(search, x, jax.random.fold_in(key, step), turn, last, size)
+        return policy.improve(search, x, jax.random.fold_in(key, step), iteration, last, size)
 
     return lockstep(one)(policy, search, x, keys)
 
@@ -54,7 +54,7 @@ def _finish(policy: Any, search: Any):
 
 
 SHARES = 1.0, 0.5, 0.25
-ENOUGH_TURNS = 3
+ENOUGH_ITERATIONS = 3
 """A policy with a budget takes the largest turns of which so many fit."""
 
 
@@ -90,17 +90,20 @@ class AnytimeRunner:
         self.initial = SearchState(np.asarray(_finish(policy, search)[0]), 0, search, 0, 0)
         # several small turns are better than a large one: a search needs rounds
         for share in SHARES:
-            self._turns = policy.turns(share)
+            self._iteration_sizes = policy.iteration_sizes(share)
             self._warm_up(search, np.zeros((len(keys), state_dim)))
-            if min(ENOUGH_TURNS, len(self._turns)) * self._turn_pace.slowest + self._finish_pace.slowest < budget:
+            if (
+                min(ENOUGH_ITERATIONS, len(self._iteration_sizes)) * self._iteration_pace.slowest + self._finish_pace.slowest
+                < budget
+            ):
                 break
 
     def _warm_up(self, search: Any, x: np.ndarray) -> None:
         """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
         for number in range(5):
             if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
-                self._turn_pace, self._finish_pace = _Pace(), _Pace()
-            for size in dict.fromkeys(self._turns):
+                self._iteration_pace, self._finish_pace = _Pace(), _Pace()
+            for size in dict.fromkeys(self._iteration_sizes):
                 search = self._improve(search, x, 0, 0, False, size)
             _, search = self._finish(search)
 
@@ -115,15 +118,15 @@ class AnytimeRunner:
         search, done, last = self._caught_up(state_of_search, step), 0, False
         while not last:
             left = deadline - time.perf_counter() - self._finish_pace.slowest
-            if done > 0 and left < self._turn_pace.slowest:
+            if done > 0 and left < self._iteration_pace.slowest:
                 break
-            last = done + 1 == len(self._turns) or left < 2 * self._turn_pace.slowest
-            search = self._improve(search, x, step, done, last, self._turns[done])
+            last = done + 1 == len(self._iteration_sizes) or left < 2 * self._iteration_pace.slowest
+            search = self._improve(search, x, step, done, last, self._iteration_sizes[done])
             done += 1
         plan, search = self._finish(search)
         return SearchState(np.asarray(plan), step, search, step + 1, done)
 
-    def begin_anew(self, state_of_search: SearchState, which: np.ndarray, step: int) -> SearchState:
+    def restart_episodes(self, state_of_search: SearchState, which: np.ndarray, step: int) -> SearchState:
         """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
         passed = np.arange(state_of_search.plan.shape[1]) + step - state_of_search.first
         plan = state_of_search.plan[:, np.minimum(passed, state_of_search.plan.shape[1] - 1)]
@@ -137,9 +140,9 @@ class AnytimeRunner:
             _, search = self._finish(search)
         return search
 
-    def _improve(self, search: Any, x: np.ndarray, step: int, turn: int, last: bool, size: int) -> Any:
-        work = lambda: _improve(self._policy, search, x, self._keys, step, turn, last, size=size)
-        return self._turn_pace.timed(work)
+    def _improve(self, search: Any, x: np.ndarray, step: int, iteration: int, last: bool, size: int) -> Any:
+        work = lambda: _improve(self._policy, search, x, self._keys, step, iteration, last, size=size)
+        return self._iteration_pace.timed(work)
 
     def _finish(self, search: Any) -> Any:
         return self._finish_pace.timed(lambda: _finish(self._policy, search))

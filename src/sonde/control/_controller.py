@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, positive
-from sonde._internal.lockstep import side_by_side
+from sonde._internal.lockstep import lockstep_rollouts
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control._anytime import AnytimeRunner, chosen
 from sonde.control._deadline import DeadlineRunner, Timing
-from sonde.solvers._policy import Interruptible, Policy
+from sonde.solvers._policy import AnytimePolicy, Policy
 
 
 @eqx.filter_jit
@@ -38,14 +38,14 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: 
     """Actions and expected information of all copies [S * R, ...], and the policy's next state; keys and goals are [S, R]."""
 
     def one(policy, state, x, key, goal):
-        return policy.aimed_at(goal).act(state, x, jax.random.fold_in(key, step))
+        return policy.with_goal(goal).act(state, x, jax.random.fold_in(key, step))
 
-    actions, state, planned = side_by_side(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
+    actions, state, planned = lockstep_rollouts(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
     return actions.reshape(keys.size, -1), state, planned.reshape(-1)
 
 
 @eqx.filter_jit
-def _begin_anew(policy: Policy, state: Any, which: Array):
+def _restart_episodes(policy: Policy, state: Any, which: Array):
     """The policy's state, from the beginning where `which` [S, R] is true."""
     return chosen(which, _start(policy, *which.shape), state)
 
@@ -84,9 +84,9 @@ class Controller:
             positive("policy", budget=budget)
             if self.copies > self.num_seeds:
                 raise SondeError("policy: rollouts side by side wait for their planner; give it no budget")
-            if isinstance(policy, Interruptible):
-                aimed = policy if self.goals is None else policy.aimed_at(self.goals[:, 0])
-                assert isinstance(aimed, Interruptible)
+            if isinstance(policy, AnytimePolicy):
+                aimed = policy if self.goals is None else policy.with_goal(self.goals[:, 0])
+                assert isinstance(aimed, AnytimePolicy)
                 self._anytime = AnytimeRunner(aimed, self._plan_keys[:, 0], state_dim, budget)
                 self._runner = DeadlineRunner(self._anytime.search_on, self._anytime.initial)
             else:
@@ -104,7 +104,7 @@ class Controller:
         """How many copies of the system it acts on: the runs, times the rollouts that each has side by side."""
         return self.keys.size
 
-    def side_by_side(self, numbers: Iterable[int], goals: Float[np.ndarray, "seeds rollouts dg"] | None = None) -> "Controller":
+    def for_rollouts(self, numbers: Iterable[int], goals: Float[np.ndarray, "seeds rollouts dg"] | None = None) -> "Controller":
         """The same policy for the rollouts of these numbers of every run, each with draws, and perhaps a goal, of its own."""
         aims = None if goals is None else jnp.asarray(goals)
         return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=aims)
@@ -122,12 +122,12 @@ class Controller:
             self._runner.restart(self._anytime.initial)
 
     @double_precision
-    def begin_anew(self, which: np.ndarray) -> None:
+    def restart_episodes(self, which: np.ndarray) -> None:
         """The system began a new episode in the copies where `which` [S], or [S * R], is true."""
         if self._anytime is not None:
-            self._runner.restart(self._anytime.begin_anew(self._runner.drain(), which, self._step))
+            self._runner.restart(self._anytime.restart_episodes(self._runner.drain(), which, self._step))
         elif self._state is not None:
-            self._state = _begin_anew(self.policy, self._state, jnp.asarray(which).reshape(self._plan_keys.shape))
+            self._state = _restart_episodes(self.policy, self._state, jnp.asarray(which).reshape(self._plan_keys.shape))
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """The actions, in [-1, 1]."""
@@ -150,7 +150,7 @@ class Controller:
             (actions, planned), new = self._act_at_leisure(states), True
         else:
             actions, new = self._runner(states, self._step, began + self.budget)
-            planned, self.iterations = np.full(self.copies, np.nan), self._runner.state_of_search.turns if new else 0
+            planned, self.iterations = np.full(self.copies, np.nan), self._runner.state_of_search.iteration_sizes if new else 0
         self._step += 1
         if not np.isfinite(actions).all():
             raise SondeError("policy: the action is not finite, so it is withheld; the model may have diverged at this state")

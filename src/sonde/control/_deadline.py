@@ -77,7 +77,7 @@ class SearchState(NamedTuple):
     """What planning goes on from."""
     ready: int
     """The step that it would go on with."""
-    turns: int
+    iteration_sizes: int
     """How much was state_of_search about the plan."""
 
     def actions(self, step: int) -> np.ndarray:

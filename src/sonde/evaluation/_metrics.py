@@ -10,10 +10,9 @@ from jaxtyping import Array, Float
 
 from sonde._internal.precision import double_precision
 from sonde.data import Data
-from sonde.models._base import Prediction, Posterior
+from sonde.models import RBF, Posterior, Prediction
 from sonde.models._calibration import calibration_error, coverage
 from sonde.models._gp_posterior import low_rank
-from sonde.models._kernels import KERNELS
 from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain
 from sonde.worlds import World
@@ -57,7 +56,7 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
     normalise = Normaliser.of(queries, everything)
     change = Normaliser.of(points.next_states - points.states, everything)
     lengthscale = COMMON_LENGTHSCALE * queries.shape[1] ** 0.5
-    kernel, rows = KERNELS["rbf"], normalise(data.inputs()) / lengthscale
+    kernel, rows = RBF(), normalise(data.inputs()) / lengthscale
     ratio = jnp.asarray(COMMON_NOISE**2)
     # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
     centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, min(COMMON_RANK, data.capacity), 0.01)
@@ -67,7 +66,7 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
 
 
 @eqx.filter_jit
-def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
+def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
     def one_seed(posterior: Posterior, data: Data) -> dict[str, Array]:
         box_states, box_actions = points.box or (points.states[:0], points.actions[:0])
         # one call for both sets, which compiles in half the time of two
@@ -93,14 +92,16 @@ def _judge(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, 
 
 
 @double_precision
-def judge(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
+def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
     """Each metric per run [S]; none where it cannot be known what the world can reach.
 
     Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
     of the norm of the error of the mean; nll is per dimension, under epistemic and aleatoric variance together.
     """
     points = reachable_set(world)
-    return {} if points is None else {name: np.asarray(value) for name, value in _judge(posterior, data, points).items()}
+    return (
+        {} if points is None else {name: np.asarray(value) for name, value in _model_metrics(posterior, data, points).items()}
+    )
 
 
 @eqx.filter_jit

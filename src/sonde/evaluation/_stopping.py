@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sonde._internal.errors import SondeError
+from sonde._internal.metric_spec import MetricSpec
 from sonde.evaluation._decay import fit_decay
 from sonde.evaluation._metrics import reachable_set
+from sonde.evaluation._schema import MAX_EPISTEMIC, PLANNED_INFORMATION, PREDICTION_ERROR, REALISED_INFORMATION
 from sonde.methods import Method
-from sonde.solvers._base import Planner, Solver
-from sonde.worlds._base import World, has_simulator
+from sonde.solvers import Planner, Solver
+from sonde.worlds import World, has_simulator
 
 FEWEST = 3
 """Episodes from which it may be estimated how many more it takes."""
@@ -32,29 +34,11 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Quantity:
-    """What may fall below a tolerance."""
-
-    metric: str
-    """Its key in metrics.jsonl."""
-    label: str
-    """Its name in tables."""
-    sentence: str
-    """How its value is told."""
-
-
-UNCERTAINTY = Quantity("max_epistemic", "largest uncertainty", "the largest uncertainty is {}")
-PREDICTION = Quantity("prediction_error", "prediction error", "the episode's predictions were off by {} beyond noise")
-PLANNED = Quantity("planned_information_gain", "expected information", "the planner expected {} nats of it")
-REALISED = Quantity("realised_information_gain", "information at most", "its measurements could tell at most {} nats")
-
-
-@dataclass(frozen=True)
 class StoppingRule:
     """Stop once a quantity, and what must confirm it, are below the tolerance in all runs."""
 
     text: str
-    quantity: Quantity
+    quantity: MetricSpec
     tolerance: float
 
     @property
@@ -63,13 +47,13 @@ class StoppingRule:
         return self.text.partition("<")[0]
 
     @property
-    def quantities(self) -> tuple[Quantity, ...]:
+    def quantities(self) -> tuple[MetricSpec, ...]:
         """All that must be below the tolerance, the one that the rule is about first."""
-        return (self.quantity, PREDICTION) if self.quantity is UNCERTAINTY else (self.quantity,)
+        return (self.quantity, PREDICTION_ERROR) if self.quantity is MAX_EPISTEMIC else (self.quantity,)
 
     def check_world(self, world: World) -> None:
         """Refuse a world of which it is not known what it can reach, if that is asked for."""
-        if self.quantity is UNCERTAINTY and reachable_set(world) is None:
+        if self.quantity is MAX_EPISTEMIC and reachable_set(world) is None:
             raise SondeError(
                 f"until {self.text}: expected a world of which it is known what it can reach, got {type(world).__name__}, "
                 "of which it is not; take 'information<NUMBER'"
@@ -77,7 +61,7 @@ class StoppingRule:
 
     def worst(self, rows: Sequence[Row]) -> list[float | None]:
         """The largest of each quantity over the rows of an episode, one per run; None if it is not known of one of them."""
-        return [_largest([row.get(quantity.metric) for row in rows]) for quantity in self.quantities]
+        return [_largest([row.get(quantity.key) for row in rows]) for quantity in self.quantities]
 
     def why_stop(self, rows: Sequence[Row], round_number: int, limit: int) -> str | None:
         """Why to stop after this episode, in words; None: go on."""
@@ -150,11 +134,11 @@ def stopping_rule(text: str, method: Method, solver: Solver, world: World) -> St
             raise SondeError(
                 f"config: until {text}: nobody knows what a system of your own can reach; take 'information<NUMBER'"
             )
-        return StoppingRule(text, UNCERTAINTY, tolerance)
+        return StoppingRule(text, MAX_EPISTEMIC, tolerance)
     if method.imagination is None:
         raise SondeError(f"config: until {text}: a method that acts at random expects nothing; take 'uncertainty<NUMBER'")
     says = has_simulator(world) and isinstance(solver, Planner)
-    return StoppingRule(text, PLANNED if says else REALISED, tolerance)
+    return StoppingRule(text, PLANNED_INFORMATION if says else REALISED_INFORMATION, tolerance)
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

@@ -12,9 +12,8 @@ from sonde._internal.errors import SondeError, first_line, one_of
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, seeds_of
 from sonde._internal.user_code import is_in_file, load_from_file
-from sonde.solvers._base import Planner, Solver
-from sonde.worlds._base import World
-from sonde.worlds._task import GoalTask, RewardFunction, Task
+from sonde.solvers import Planner, Solver
+from sonde.worlds import GoalTask, RewardFunction, Task, World
 
 
 def task_named(world: World, name: str) -> Task | GoalTask:
@@ -54,7 +53,7 @@ def sample_goal(task: GoalTask, seed: int) -> np.ndarray:
     return goal
 
 
-def check_aim(task: Task | GoalTask, solver: Solver, name: str) -> None:
+def check_goal_support(task: Task | GoalTask, solver: Solver, name: str) -> None:
     """Refuse a solver that cannot be told of goals."""
     if isinstance(task, GoalTask) and not isinstance(solver, Planner):
         raise SondeError(

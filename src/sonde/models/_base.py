@@ -1,21 +1,23 @@
 """What a model of the unknown system must offer.
 
 A `Model` is configuration (hashable, so it is a static argument of compiled functions). Its learned numbers are `params`, a
-pytree: `fit` improves them from data. `condition` turns params and data into a `Posterior`, the object that planners query:
-everything that can be computed before the first query is computed there, once per episode.
+pytree that `fit` improves from data. `condition` turns params and data into a `Posterior`, the object that planners query:
+everything that can be computed before the first query is computed there, once per round.
 """
 
 import abc
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError
 from sonde.data import Data
 
 
-class Members(eqx.Module):
+class MemberPredictions(eqx.Module):
     """What each of an ensemble's E members predicts: the mean of the next state and the std of the noise around it."""
 
     means: Float[Array, "*batch E dx"]
@@ -23,49 +25,118 @@ class Members(eqx.Module):
 
 
 class Prediction(eqx.Module):
-    """What is predicted of the next state, in state units.
+    """A predicted next state, in state units.
 
-    `epistemic_std` is what more data would remove, `aleatoric_std` is what it would not. An ensemble also says what each member
-    predicts; `mean` and `epistemic_std` are then the mean and the std of the members' means. `beta` is the half-width of the
-    region that holds the truth, in epistemic stds, where the model claims to know it.
+    `epistemic_std` is what more data would remove, `aleatoric_std` is what it would not.
     """
 
     mean: Float[Array, "*batch dx"]
     epistemic_std: Float[Array, "*batch dx"]
     aleatoric_std: Float[Array, "*batch dx"]
-    members: Members | None = None
+    members: MemberPredictions | None = None
+    """The predictions of an ensemble's members; `mean` and `epistemic_std` are the mean and the std of their means."""
     beta: Float[Array, "*batch dx"] | None = None
+    """Half-width of the confidence region in epistemic stds, where a `BetaRule` sets it."""
 
     def rescaled(self, epistemic: Float[Array, " dx"], aleatoric: Float[Array, " dx"]) -> "Prediction":
-        """With stds so many times as large; the members move away from their mean accordingly."""
+        """Multiply the stds; members move away from their mean accordingly.
+
+        Args:
+            epistemic: Factor on the epistemic std of each dimension.
+            aleatoric: Factor on the aleatoric std of each dimension.
+
+        """
         members = self.members
         if members is not None:
             centre = self.mean[..., None, :]
-            members = Members(centre + epistemic * (members.means - centre), aleatoric * members.stds)
+            members = MemberPredictions(centre + epistemic * (members.means - centre), aleatoric * members.stds)
         return Prediction(self.mean, epistemic * self.epistemic_std, aleatoric * self.aleatoric_std, members)
+
+
+class JacobianPrediction(eqx.Module):
+    """The Jacobian of the next state with respect to (x, u), in state units, and how certain it is."""
+
+    mean: Float[Array, "dx dz"]
+    std: Float[Array, "dx dz"]
+    """Epistemic std of each entry."""
+    samples: Float[Array, "N dx dz"]
+    """Plausible Jacobians; those of an ensemble are its members'."""
+
+    def rescaled(self, epistemic: Float[Array, " dx"]) -> "JacobianPrediction":
+        """Multiply the uncertainty of each row.
+
+        Args:
+            epistemic: Factor for each state dimension.
+
+        """
+        rows = epistemic[:, None]
+        return JacobianPrediction(self.mean, rows * self.std, self.mean + rows * (self.samples - self.mean))
 
 
 class Posterior(eqx.Module):
     """A model after seeing data: answers queries one point at a time (`vmap` it for many)."""
 
+    @property
+    def ensemble_size(self) -> int:
+        """Number of members that `member` can return; 0 if there are none."""
+        return 0
+
     @abc.abstractmethod
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
-        """The prediction about the state that follows action `u` in state `x`."""
+        """Predict the state that follows an action.
+
+        Args:
+            x: State.
+            u: Action in [-1, 1].
+
+        """
 
     def specialise(self) -> "Posterior":
-        """The same predictions in a form that the device answers faster, if there is one; asked for between compiled calls.
+        """The same predictions in the form that is fastest on the device that holds the arrays.
 
-        Unlike `Model.condition` it may look at numbers, and so make arrays smaller.
+        Called between compiled calls: unlike `Model.condition` it may look at numbers and devices, and change shapes.
         """
         return self
 
     def differentiable(self) -> "Posterior":
-        """The same predictions in a form of which gradients are cheap; like `settled`, asked for between compiled calls."""
+        """The same predictions in a form that has gradients, and cheap ones; called between compiled calls."""
         return self
 
     def member(self, index: Int[Array, ""]) -> "Posterior":
-        """What member `index` of an ensemble predicts on its own; only models with an `ensemble_size` have members."""
-        raise SondeError(f"{type(self).__name__} has no members to follow; take an ensemble, or an imagination that needs none")
+        """One member of an ensemble as a posterior of its own.
+
+        Args:
+            index: Number of the member; taken modulo `ensemble_size`.
+
+        """
+        del index
+        raise SondeError(f"{type(self).__name__} has no members; use an ensemble, or an imagination that needs none")
+
+    def mean_jacobian(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, "dx dz"]:
+        """Jacobian of the predicted mean with respect to (x, u); call it on a `differentiable` posterior.
+
+        Args:
+            x: State.
+            u: Action.
+
+        """
+        # backwards, as networks want it
+        return jnp.concatenate(jax.jacrev(lambda x, u: self.predict(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """Predict the Jacobian of the next state with respect to (x, u).
+
+        Args:
+            x: State.
+            u: Action.
+            key: Randomness of the samples.
+            count: Number of samples; ensembles give one per member instead.
+
+        """
+        del x, u, key, count
+        raise SondeError(f"{type(self).__name__} does not say how certain its derivatives are; use the model gp or pe")
 
 
 class Model(abc.ABC):
@@ -73,21 +144,42 @@ class Model(abc.ABC):
 
     @property
     def ensemble_size(self) -> int:
-        """Members whose predictions are told apart (`Prediction.members`); 0 for a model that has none."""
+        """Number of ensemble members (`Prediction.members`); 0 if there are none."""
         return 0
 
     @abc.abstractmethod
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Any:
-        """The params before any data."""
+        """Params before any data.
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            action_dim: Number of action dimensions du.
+            key: Randomness of the initial params.
+
+        """
 
     @abc.abstractmethod
     def fit(self, params: Any, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> Any:
-        """Better params, from the rows of `data.mask()`.
+        """Improve the params from the rows of `data.mask()`.
 
-        `filled` is the largest count among the runs that are fitted together. It is the same number for all of them, so
-        a model may branch on it to leave the empty part of the buffers alone.
+        Args:
+            params: Params of the last fit.
+            data: Measurements of one seed.
+            filled: Largest count among the seeds that are fitted together. It is the same number for all of them, so a model
+                may branch on it to skip the empty part of the buffers.
+            key: Randomness of the fit.
+
+        Returns:
+            The new params.
+
         """
 
     @abc.abstractmethod
     def condition(self, params: Any, data: Data) -> Posterior:
-        """The posterior under these params and the rows of `data.mask()`."""
+        """Posterior under these params and the rows of `data.mask()`.
+
+        Args:
+            params: Fitted params.
+            data: Measurements of one seed.
+
+        """

@@ -5,24 +5,22 @@ in the kernel's space with a norm of at most B, and kernel and noise are fixed b
 all episodes with probability 1 - delta. `held_out_beta` asks measurements that the model has not seen.
 """
 
+import abc
 import math
 from dataclasses import dataclass
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from sonde._internal.errors import SondeError, one_of, positive
+from sonde._internal.errors import SondeError, positive
 from sonde.data import Data
-from sonde.models._base import Prediction, Model, Posterior
+from sonde.models._base import Model, Posterior, Prediction
 from sonde.models._calibration import ENOUGH
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._kernels import KERNELS
 from sonde.models._prior import Prior, information_of
 
-KINDS = ("constant", "rkhs", "calibrated")
 LARGEST = 4000
 """Most measurements whose information gain is computed exactly; its price grows with their third power."""
 
@@ -51,7 +49,7 @@ def mean_norm(posterior: GPPosterior) -> Float[Array, " dx"]:
     """
 
     def one_output(points, weights, signal_std):
-        squared = weights @ KERNELS[posterior.kernel_name].cross(points, points) @ weights
+        squared = weights @ posterior.kernel.cross(points, points) @ weights
         return jnp.sqrt(jnp.maximum(squared, 0.0)) / signal_std
 
     centres = posterior.centres
@@ -75,48 +73,112 @@ def held_out_beta(
     return jnp.where(count >= ENOUGH, ordered[jnp.clip(place, 0, rows.shape[0] - 1)], otherwise)
 
 
+class BetaRule(abc.ABC):
+    """How the width of the confidence region follows the data."""
+
+    def check(self, model: Model, capacity: int, holdout: float, recalibrate: bool) -> None:
+        """Reject settings that this rule cannot work with.
+
+        Args:
+            model: The model whose predictions get a beta.
+            capacity: Number of transitions that a seed can collect.
+            holdout: Fraction of the measurements that fits do not see.
+            recalibrate: Whether the model's stds are recalibrated.
+
+        """
+        return
+
+    @abc.abstractmethod
+    def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
+        """Beta per output, for one seed.
+
+        Args:
+            posterior: The model's own posterior after all measurements.
+            unseen: The posterior, recalibrated if that is on, after the measurements that are not held out.
+            data: All measurements.
+            holdout: Fraction of them that is held out.
+
+        """
+
+
 @dataclass(frozen=True)
-class Confidence:
-    """How beta follows the data, if it does."""
+class HeldOutBeta(BetaRule):
+    """Just wide enough that the region holds the share 1 - delta of the held-out measurements."""
 
-    kind: Literal["constant", "rkhs", "calibrated"] = "constant"
-    """Not at all, by theory, or by held-out measurements."""
-    constant: float = 2.0
-    """The beta that does not, and the calibrated one while hardly anything is held out."""
     delta: float = 0.1
-    """Probability with which the region may miss the truth, of all outputs together (rkhs); share that it may miss
-    (calibrated)."""
-    norm_bound: float | None = None
-    """B; None: `mean_norm`."""
+    """Share of the held-out measurements that the region may miss."""
+    initial: float = 2.0
+    """Beta while fewer than ten measurements are held out."""
 
-    def check(self, owner: str, model: Model, holdout: float, recalibrate: bool, capacity: int) -> None:
-        """Refuse a rule that means nothing, or that the model cannot follow."""
-        one_of("confidence", self.kind, KINDS)
-        if not 0 < self.delta < 1:
-            raise SondeError(f"{owner}: delta must lie between 0 and 1, got {self.delta}")
-        if self.norm_bound is not None:
-            positive(owner, norm_bound=self.norm_bound)
-        if self.kind == "calibrated" and holdout == 0:
-            raise SondeError(f"{owner}: confidence 'calibrated' needs measurements that no fit sees: set holdout to 0.2, say")
-        if self.kind == "rkhs" and not isinstance(model, GaussianProcess):
-            raise SondeError(
-                f"{owner}: confidence 'rkhs' is for Gaussian processes, got {type(model).__name__}; "
-                "take the model gp, or confidence 'calibrated'"
-            )
-        if self.kind == "rkhs" and recalibrate:
-            raise SondeError(f"{owner}: confidence 'rkhs' is about the model's own stds: turn calibrated off")
-        if self.kind == "rkhs" and capacity > LARGEST:
-            raise SondeError(f"{owner}: confidence 'rkhs' takes up to {LARGEST} measurements, got a capacity of {capacity}")
+    def __post_init__(self):
+        """Reject values that mean nothing."""
+        _check_delta(self.delta)
+        positive("beta rule", initial=self.initial)
+
+    def check(self, model: Model, capacity: int, holdout: float, recalibrate: bool) -> None:
+        """It needs held-out measurements."""
+        del model, capacity, recalibrate
+        if holdout == 0:
+            raise SondeError("the beta rule 'held-out' needs measurements that no fit sees: set holdout, for example to 0.2")
 
     def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
-        """beta per output, for one run; `unseen` is the posterior without the held-out rows of `data`."""
-        if self.kind == "calibrated":
-            prediction = jax.vmap(unseen.predict)(data.states, data.actions)
-            return held_out_beta(prediction, data.next_states, data.held_out(holdout), self.delta, self.constant)
+        """See `held_out_beta`."""
+        del posterior
+        prediction = jax.vmap(unseen.predict)(data.states, data.actions)
+        return held_out_beta(prediction, data.next_states, data.held_out(holdout), self.delta, self.initial)
+
+
+@dataclass(frozen=True)
+class RKHSBeta(BetaRule):
+    """The theory's width for Gaussian processes: the region holds the truth everywhere with probability 1 - delta."""
+
+    delta: float = 0.1
+    """Probability that the region misses the truth anywhere, over all outputs."""
+    norm_bound: float | None = None
+    """Bound B on the truth's norm in the kernel's space; by default the norm of the posterior mean, an estimate that guarantees
+    nothing."""
+
+    def __post_init__(self):
+        """Reject values that mean nothing."""
+        _check_delta(self.delta)
+        if self.norm_bound is not None:
+            positive("beta rule", norm_bound=self.norm_bound)
+
+    def check(self, model: Model, capacity: int, holdout: float, recalibrate: bool) -> None:
+        """It holds for Gaussian processes as they are, and costs the third power of the measurements."""
+        del holdout
+        if not isinstance(model, GaussianProcess):
+            raise SondeError(
+                f"the beta rule 'rkhs' is for Gaussian processes, got {type(model).__name__}; "
+                "use the model gp, or the beta rule 'held-out'"
+            )
+        if recalibrate:
+            raise SondeError("the beta rule 'rkhs' is about the model's own stds: turn recalibrate off")
+        if capacity > LARGEST:
+            raise SondeError(f"the beta rule 'rkhs' takes up to {LARGEST} measurements, got a capacity of {capacity}")
+
+    def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
+        """See `rkhs_beta`."""
+        del unseen, holdout
         assert isinstance(posterior, GPPosterior)
         return self.by_theory(posterior, information_of(Prior.of(posterior), data.inputs(), data.mask()))
 
     def by_theory(self, posterior: GPPosterior, information: Float[Array, " dx"]) -> Float[Array, " dx"]:
-        """`rkhs_beta` after data that told so much; each output may miss with an equal part of delta."""
+        """`rkhs_beta` from a known information gain; each output may miss with an equal part of delta.
+
+        Args:
+            posterior: Posterior of one seed.
+            information: Information gain of its data per output, in nats.
+
+        """
         norm = mean_norm(posterior) if self.norm_bound is None else jnp.full_like(information, self.norm_bound)
         return rkhs_beta(norm, information, self.delta / norm.shape[0])
+
+
+def _check_delta(delta: float) -> None:
+    if not 0 < delta < 1:
+        raise SondeError(f"beta rule: delta must lie between 0 and 1, got {delta}")
+
+
+BETA_RULES: dict[str, BetaRule | None] = {"none": None, "rkhs": RKHSBeta(), "held-out": HeldOutBeta()}
+"""Names of beta rules for the command line."""

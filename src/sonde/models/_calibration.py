@@ -17,11 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import erf
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from sonde._internal.errors import SondeError
 from sonde.data import Data
-from sonde.models._base import Prediction, Posterior
+from sonde.models._base import JacobianPrediction, Posterior, Prediction
 
 LEVELS = np.linspace(0.1, 0.9, 9)
 """Confidence levels at which promised and actual coverage are compared."""
@@ -46,7 +45,7 @@ class Factors(eqx.Module):
         return prediction.rescaled(self.epistemic, self.aleatoric)
 
 
-class Calibrated(Posterior):
+class RecalibratedPosterior(Posterior):
     """A posterior with recalibrated stds."""
 
     posterior: Posterior
@@ -56,20 +55,31 @@ class Calibrated(Posterior):
         """The prediction, recalibrated."""
         return self.factors(self.posterior.predict(x, u))
 
-    def specialise(self) -> "Calibrated":
+    def specialise(self) -> "RecalibratedPosterior":
         """The settled posterior, recalibrated."""
-        return Calibrated(self.posterior.specialise(), self.factors)
+        return RecalibratedPosterior(self.posterior.specialise(), self.factors)
 
-    def differentiable(self) -> "Calibrated":
+    def differentiable(self) -> "RecalibratedPosterior":
         """The posterior with slopes, recalibrated."""
-        return Calibrated(self.posterior.differentiable(), self.factors)
+        return RecalibratedPosterior(self.posterior.differentiable(), self.factors)
+
+    @property
+    def ensemble_size(self) -> int:
+        """That of the recalibrated posterior."""
+        return self.posterior.ensemble_size
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """The Jacobian, with rows as uncertain as the recalibrated outputs."""
+        return self.posterior.predict_jacobian(x, u, key, count).rescaled(self.factors.epistemic)
 
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with recalibrated noise."""
-        return Calibrated(self.posterior.member(index), self.factors)
+        return RecalibratedPosterior(self.posterior.member(index), self.factors)
 
 
-class Confident(Posterior):
+class PosteriorWithBeta(Posterior):
     """A posterior that also says how wide the region is that holds the truth: beta, in epistemic stds, per output."""
 
     posterior: Posterior
@@ -80,17 +90,28 @@ class Confident(Posterior):
         prediction = self.posterior.predict(x, u)
         return Prediction(prediction.mean, prediction.epistemic_std, prediction.aleatoric_std, prediction.members, self.beta)
 
-    def specialise(self) -> "Confident":
+    def specialise(self) -> "PosteriorWithBeta":
         """The settled posterior, with its beta."""
-        return Confident(self.posterior.specialise(), self.beta)
+        return PosteriorWithBeta(self.posterior.specialise(), self.beta)
 
-    def differentiable(self) -> "Confident":
+    def differentiable(self) -> "PosteriorWithBeta":
         """The posterior with slopes, with its beta."""
-        return Confident(self.posterior.differentiable(), self.beta)
+        return PosteriorWithBeta(self.posterior.differentiable(), self.beta)
+
+    @property
+    def ensemble_size(self) -> int:
+        """That of the posterior inside."""
+        return self.posterior.ensemble_size
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """The Jacobian; beta does not concern it."""
+        return self.posterior.predict_jacobian(x, u, key, count)
 
     def member(self, index: Int[Array, ""]) -> Posterior:
         """A member on its own, with the beta of all."""
-        return Confident(self.posterior.member(index), self.beta)
+        return PosteriorWithBeta(self.posterior.member(index), self.beta)
 
 
 class Calibration(eqx.Module):
@@ -164,13 +185,3 @@ def _coverage(error_in_stds: Float[Array, "N dx"], rows: Bool[Array, " N"], leve
     confidence = erf(error_in_stds / jnp.sqrt(2.0))
     inside = confidence[None] <= jnp.asarray(levels)[:, None, None]
     return jnp.sum(inside, axis=1, where=rows[:, None]) / jnp.sum(rows)
-
-
-def check_calibration(owner: str, holdout: float, recalibrate: bool) -> None:
-    """Refuse settings that cannot work."""
-    if not 0 <= holdout <= 0.5:
-        raise SondeError(f"{owner}: holdout must lie in [0, 0.5], got {holdout}")
-    if recalibrate and holdout == 0:
-        raise SondeError(
-            f"{owner}: to be calibrated, a model needs measurements that it does not see: set holdout above 0, to 0.2 say"
-        )

@@ -17,9 +17,8 @@ from jaxtyping import Array, Float, Float32, Int, Key
 
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
-from sonde.fields import added_later
-from sonde.models._base import Prediction, Members, Model, Posterior
-from sonde.models._fused import FusedNetworks, fits, kernel_runs_here
+from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
+from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
 
@@ -72,15 +71,15 @@ class ProbabilisticEnsemble(Model):
     (`sonde.models._fused`). single: as the device multiplies single-precision numbers. On CPUs there is no difference."""
     bootstrap: bool = False
     """Give each member a resample (with repetition) of the data instead of all of them."""
-    optimiser: Literal["adamw", "adam"] = added_later("adamw")
+    optimiser: Literal["adamw", "adam"] = "adamw"
     """adamw: the weight decay shrinks the weights themselves. adam: it is an L2 penalty, and Adam scales its gradient too."""
-    optimiser_epsilon: float = added_later(1e-8)
+    optimiser_epsilon: float = 1e-8
     """What Adam adds to the root of its second moment: gradients below this move the weights less."""
-    keep_optimiser_state: bool = added_later(False)
+    keep_optimiser_state: bool = False
     """Continue with the optimiser state of the last fit, instead of a new one."""
-    initial_scale: float = added_later(1.0)
+    initial_scale: float = 1.0
     """Spread of the initial weights, in units of 1 / sqrt(inputs of the layer)."""
-    smallest_spread: float = added_later(SMALLEST_SPREAD)
+    smallest_spread: float = SMALLEST_SPREAD
     """Inputs and targets whose std over the data is no larger than this are not normalised: they count as constant."""
 
     def __post_init__(self):
@@ -186,9 +185,8 @@ class ProbabilisticEnsemble(Model):
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
         """The networks as they are: all they know of the data is in their weights."""
         del data
-        fast = self.matmul_precision == "half" and fits(params.networks) and kernel_runs_here()
-        params = EnsembleParams(params.networks, params.inputs, params.targets)  # what a fit goes on from is no prediction
-        return EnsemblePosterior(params, FusedNetworks.of(params.networks) if fast else None, self)
+        # the state that a fit continues from is not needed for predictions
+        return EnsemblePosterior(EnsembleParams(params.networks, params.inputs, params.targets), None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log std of the noise, in normalised units, from a network's output."""
@@ -234,15 +232,41 @@ class EnsemblePosterior(Posterior):
             mean=x + params.targets.shift + scale * jnp.mean(mean, axis=0),
             epistemic_std=scale * jnp.std(mean, axis=0),
             aleatoric_std=jnp.sqrt(jnp.mean(std**2, axis=0)),
-            members=Members(x + params.targets.shift + scale * mean, std),
+            members=MemberPredictions(x + params.targets.shift + scale * mean, std),
         )
 
+    @property
+    def ensemble_size(self) -> int:
+        """Number of members."""
+        return self.model.members
+
+    def specialise(self) -> "EnsemblePosterior":
+        """On a GPU that runs the fused kernel, with half-precision copies of the networks for it."""
+        networks = self.params.networks
+        fast = self.model.matmul_precision == "half" and fits(networks) and kernel_runs_on(networks.weights[0])
+        return EnsemblePosterior(self.params, FusedNetworks.of(networks) if fast else None, self.model)
+
     def differentiable(self) -> "EnsemblePosterior":
-        """The networks themselves: what is faster knows no gradients."""
+        """The networks themselves: the fused kernel has no gradients."""
         return EnsemblePosterior(self.params, None, self.model)
 
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
-        """An ensemble of that one member; indices go round and round."""
+        """An ensemble of that one member."""
         one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
         params = EnsembleParams(one(self.params.networks), self.params.inputs, self.params.targets)
         return EnsemblePosterior(params, one(self.fused), self.model)
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """Mean and std of the members' Jacobians, which are the samples."""
+        del key, count
+        plain = self.differentiable()
+
+        def means(x: Array, u: Array) -> Array:
+            members = plain.predict(x, u).members
+            assert members is not None
+            return members.means
+
+        samples = jnp.concatenate(jax.jacrev(means, argnums=(0, 1))(x, u), axis=-1)
+        return JacobianPrediction(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)

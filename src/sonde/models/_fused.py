@@ -28,14 +28,22 @@ LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far ou
 LARGEST_HALF = 65504.0
 
 
-def kernel_runs_here() -> bool:
-    """Whether the device on which arrays are made by default can run the kernel."""
-    device = getattr(jax.config, "jax_default_device", None) or jax.devices()[0]
-    if isinstance(device, str):
-        device = jax.devices(device)[0]
-    capability = str(getattr(device, "compute_capability", ""))  # "9.0"; other makers' names are no numbers
-    able = capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
-    return able and importlib.util.find_spec("jax.experimental.pallas.triton") is not None
+def kernel_runs_on(array: Array) -> bool:
+    """Whether the devices that hold an array can run the kernel: NVIDIA GPUs from Ampere on.
+
+    Args:
+        array: A concrete array.
+
+    """
+    if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
+        return False
+    return all(_capability(device) >= 8.0 for device in array.devices())
+
+
+def _capability(device: jax.Device) -> float:
+    """CUDA compute capability, such as 9.0; 0 for devices of other kinds."""
+    capability = str(getattr(device, "compute_capability", ""))  # other makers' names are not numbers
+    return float(capability) if capability.replace(".", "", 1).isdigit() else 0.0
 
 
 def fits(networks: Network) -> bool:

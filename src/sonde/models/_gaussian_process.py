@@ -4,7 +4,7 @@ The pieces: `kernels` (covariance functions), `linalg` (factorisations), `gp_pos
 configuration, the hyper-parameters and their fit.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 import equinox as eqx
@@ -15,10 +15,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde.data import Data
-from sonde.fields import added_later
 from sonde.models._base import Model
 from sonde.models._gp_posterior import GPPosterior, exact, low_rank
-from sonde.models._kernels import KERNELS
+from sonde.models._kernels import RBF, Kernel
 from sonde.models._linalg import gaussian_log_density
 from sonde.models._normaliser import Normaliser
 
@@ -37,7 +36,7 @@ class GPParams(eqx.Module):
 class GaussianProcess(Model):
     """One Gaussian process per output dimension, on the change x' - x."""
 
-    kernel: Literal["rbf", "matern32", "matern52", "linear"] = "rbf"
+    kernel: Kernel = field(default_factory=RBF)
     """Covariance function."""
     hyperparameters: Literal["learned", "fixed"] = "learned"
     """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
@@ -58,7 +57,7 @@ class GaussianProcess(Model):
     """Adam's learning rate for the hyper-parameters."""
     steps: int = 50
     """Gradient steps on the marginal likelihood after each episode, warm-started from the last fit."""
-    gradient_limit: float = added_later(10.0, meant=0.0)
+    gradient_limit: float = 10.0
     """Longest gradient that Adam is shown, in nats; longer ones are scaled down to it, 0 for no limit. Measurements that break
     with all before bring gradients a thousand times as long as usual, and Adam, which remembers them, then hardly moves."""
     fit_points: int = 1000
@@ -70,15 +69,14 @@ class GaussianProcess(Model):
     ones, and means within a tenth of the std."""
     rank: int = 1024
     """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
-    input_scales: tuple[float, ...] = added_later(())
+    input_scales: tuple[float, ...] = ()
     """Spread of each number of (x, u), in which length-scales count; by default that of the data so far, or 1 if
     hyper-parameters are fixed."""
-    target_scales: tuple[float, ...] = added_later(())
+    target_scales: tuple[float, ...] = ()
     """Spread of each number of x' - x, in which signal and noise stds count; by default as for the inputs."""
 
     def __post_init__(self):
         """Refuse settings that cannot work."""
-        one_of("kernel", self.kernel, KERNELS)
         one_of("setting of the model's hyperparameters", self.hyperparameters, ("learned", "fixed"))
         positive(
             "model",
@@ -146,7 +144,7 @@ class GaussianProcess(Model):
         z, y = self._normalisers(data)
         points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
         lengthscales, signal_std, noise_std = self._values(params)
-        kernel = KERNELS[self.kernel]
+        kernel = self.kernel
 
         def one_output(scales, ratio, target):
             scaled = points / scales
@@ -185,7 +183,7 @@ class GaussianProcess(Model):
         lengthscales, signal_std, noise_std = self._values(params)
         scaled = points / lengthscales
         identity = jnp.eye(points.shape[0], dtype=points.dtype)
-        covariance = signal_std**2 * KERNELS[self.kernel].cross(scaled, scaled) + noise_std**2 * identity
+        covariance = signal_std**2 * self.kernel.cross(scaled, scaled) + noise_std**2 * identity
         covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
         empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
         return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty

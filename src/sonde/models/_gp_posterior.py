@@ -20,10 +20,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
-from sonde.models._base import Prediction, Posterior
-from sonde.models._kernels import KERNELS, Kernel
+from sonde._internal.errors import SondeError
+from sonde.models._base import JacobianPrediction, Posterior, Prediction
+from sonde.models._kernels import Kernel
 from sonde.models._linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
@@ -91,10 +92,10 @@ def low_rank(
     return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
 
 
-def _plain_mean(query: tuple[Array, ...], kernel_name: str) -> Float[Array, ""]:
+def _plain_mean(query: tuple[Array, ...], kernel: Kernel) -> Float[Array, ""]:
     """The mean of one output, of unit scale; `query` is a point in its length-scales, centres and weights."""
     point, points, weights = query
-    return KERNELS[kernel_name].cross(point, points)[0] @ weights
+    return kernel.cross(point, points)[0] @ weights
 
 
 _mean = eqx.filter_custom_jvp(_plain_mean)
@@ -103,8 +104,8 @@ _mean = eqx.filter_custom_jvp(_plain_mean)
 
 @_mean.def_jvp
 def _mean_and_move(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
-    (query, kernel_name), (moves, _) = primals, tangents
-    mean, slopes = jax.value_and_grad(_plain_mean)(query, kernel_name)
+    (query, kernel), (moves, _) = primals, tangents
+    mean, slopes = jax.value_and_grad(_plain_mean)(query, kernel)
     moved = [jnp.vdot(slope, move) for slope, move in zip(slopes, moves, strict=True) if move is not None]
     return mean, sum(moved, jnp.zeros_like(mean))
 
@@ -118,7 +119,7 @@ class GPPosterior(Posterior):
     signal_std: Float[Array, "*seeds dx"]
     noise_std: Float[Array, "*seeds dx"]
     centres: Centres
-    kernel_name: str = eqx.field(static=True)
+    kernel: Kernel = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
     """Of each output, how many centres a query looks at; if empty, a CPU chooses in every query, which serves no gradients."""
 
@@ -191,7 +192,7 @@ class GPPosterior(Posterior):
         self, z: Float[Array, " dz"], lengthscales: Float[Array, " dz"], centres: Centres
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean and variance (of unit signal) of one output, in normalised units; what is not in use is zero."""
-        kernel, point = KERNELS[self.kernel_name], (z / lengthscales)[None]
+        kernel, point = self.kernel, (z / lengthscales)[None]
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
         # rounding may leave a variance at zero or below where the data pin the function down
@@ -211,7 +212,7 @@ class GPPosterior(Posterior):
         self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""], slopes: bool = False
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Of one output, from the first `size` centres. Where `slopes` will be wanted, they are cheaper found on the way."""
-        kernel, centres, point = KERNELS[self.kernel_name], self.centres, (z / self.lengthscales[output])[None]
+        kernel, centres, point = self.kernel, self.centres, (z / self.lengthscales[output])[None]
         points, weights = centres.points[output, :size], centres.weights[output, :size]
         row, variance = kernel.cross(point, points)[0], kernel.diagonal(point)[0]
         width = max(FEWEST_COLUMNS, -(-size // groups))
@@ -222,5 +223,37 @@ class GPPosterior(Posterior):
             explained = row[:stop] @ columns
             variance -= explained @ explained
         # two rows are computed for the former: they are not seen to be the same
-        mean = _mean((point, points, weights), self.kernel_name) if slopes else row @ weights
+        mean = _mean((point, points, weights), kernel) if slopes else row @ weights
         return mean, jnp.maximum(variance, SMALLEST_VARIANCE)
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """Closed form, since the derivative of a Gaussian process is one.
+
+        With slopes k'(z, c) of the kernel row and the kernel's prior slope variance v: mean(f') = k'(z, c) w and
+        covariance(f') = signal^2 (v I - k'(z, c) F F^T k'(z, c)^T).
+        """
+        kernel = self.kernel
+        if (slope_variance := kernel.slope_variance) is None:
+            raise SondeError(f"functions under the kernel {kernel!r} have no derivative; use rbf, for example")
+        z = self.inputs(jnp.concatenate([x, u]))
+
+        def one_output(lengthscales: Array, centres: Centres, signal_std: Array, scale: Array, key: Array):
+            row = lambda point: kernel.cross(point[None], centres.points)[0]
+            slopes = jax.jacfwd(row)(z / lengthscales).T / (lengthscales * self.inputs.scale)[:, None]
+            explained = slopes @ centres.factor
+            prior = jnp.diag(slope_variance / (lengthscales * self.inputs.scale) ** 2)
+            covariance = (scale * signal_std) ** 2 * (prior - explained @ explained.T)
+            variances, directions = jnp.linalg.eigh(covariance)
+            # rounding may leave a variance just below zero where the data pin the slope down
+            root = directions * jnp.sqrt(jnp.maximum(variances, 0.0))
+            mean, std = scale * (slopes @ centres.weights), jnp.sqrt(jnp.sum(root**2, axis=1))
+            return mean, std, mean + jax.random.normal(key, (count, z.shape[0])) @ root.T
+
+        outputs = x.shape[0]
+        keys = jax.random.split(key, outputs)
+        mean, std, samples = jax.vmap(one_output)(self.lengthscales, self.centres, self.signal_std, self.targets.scale, keys)
+        # the process is that of the change: x itself comes on top
+        unchanged = jnp.eye(outputs, z.shape[0])
+        return JacobianPrediction(unchanged + mean, std, unchanged + jnp.swapaxes(samples, 0, 1))

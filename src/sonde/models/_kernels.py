@@ -1,13 +1,14 @@
 """Covariance functions with unit signal variance, on inputs that are already divided by their length-scales.
 
-Each kernel is two functions: `cross(a, b)`, the matrix k(a_i, b_j), and `diagonal(a)`, the vector k(a_i, a_i). To add one,
-write them and add a line to `KERNELS`. A third number says how uncertain the slope of a function is before any data.
+A kernel is a value: pass one to `GaussianProcess(kernel=...)`. To write your own, subclass `Kernel` as a frozen dataclass; its
+fields are its parameters.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import abc
+from dataclasses import dataclass
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 Points = Float[Array, "n d"]
@@ -15,13 +16,182 @@ Others = Float[Array, "m d"]
 SQUARED_ZERO = 1e-30  # below it two points are the same; keeps the square root differentiable
 
 
-class Kernel(NamedTuple):
-    """A covariance function."""
+class Kernel(abc.ABC):
+    """A covariance function k(a, b) with k(a, a) of order 1; hashable."""
 
-    cross: Callable[[Points, Others], Array]
-    diagonal: Callable[[Points], Array]
-    slope_variance: float | None = None
-    """Prior variance of a partial derivative, d^2 k(a, b) / da_i db_i at a = b; None where functions have no derivative."""
+    @abc.abstractmethod
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """Covariance matrix.
+
+        Args:
+            a: Points [n, d].
+            b: Points [m, d].
+
+        Returns:
+            The matrix k(a_i, b_j) [n, m].
+
+        """
+
+    @abc.abstractmethod
+    def diagonal(self, a: Points) -> Float[Array, " n"]:
+        """Prior variances.
+
+        Args:
+            a: Points [n, d].
+
+        Returns:
+            The vector k(a_i, a_i) [n].
+
+        """
+
+    @property
+    def slope_variance(self) -> float | None:
+        """Prior variance of a partial derivative, d^2 k(a, b) / da_i db_i at a = b; None if samples have no derivative."""
+        return None
+
+    def information_exponent(self, dim: int) -> float | None:
+        """Power of n with which the maximum information gain of n points grows, logarithms aside.
+
+        Args:
+            dim: Number of input dimensions.
+
+        Returns:
+            The power, or None where it is not known: theorems then promise nothing.
+
+        """
+        del dim
+        return None
+
+    def information_growth(self, points: np.ndarray | float, dim: int) -> np.ndarray | None:
+        """Maximum information gain of n points up to a constant.
+
+        Args:
+            points: Numbers of points n, of any shape.
+            dim: Number of input dimensions.
+
+        Returns:
+            The growth with the shape of `points`, or None where it is not known.
+
+        """
+        del points, dim
+        return None
+
+
+@dataclass(frozen=True)
+class RBF(Kernel):
+    """Squared exponential: exp(-|a - b|^2 / 2)."""
+
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """k(a_i, b_j)."""
+        return jnp.exp(_minus_half_squared_distance(a, b))
+
+    def diagonal(self, a: Points) -> Float[Array, " n"]:
+        """Ones."""
+        return _ones(a)
+
+    @property
+    def slope_variance(self) -> float:
+        """Prior variance of a partial derivative."""
+        return 1.0
+
+    def information_exponent(self, dim: int) -> float:
+        """0: the growth is logarithmic."""
+        del dim
+        return 0.0
+
+    def information_growth(self, points: np.ndarray | float, dim: int) -> np.ndarray:
+        """log(n)^(dim + 1) (Vakili et al. 2021)."""
+        return np.log(np.asarray(points, float)) ** (dim + 1)
+
+
+@dataclass(frozen=True)
+class _Matern(Kernel):
+    """What the Matern kernels share."""
+
+    @property
+    @abc.abstractmethod
+    def smoothness(self) -> float:
+        """The parameter nu."""
+
+    def diagonal(self, a: Points) -> Float[Array, " n"]:
+        """Ones."""
+        return _ones(a)
+
+    def information_exponent(self, dim: int) -> float:
+        """dim / (2 nu + dim) (Vakili et al. 2021)."""
+        return dim / (2 * self.smoothness + dim)
+
+    def information_growth(self, points: np.ndarray | float, dim: int) -> np.ndarray:
+        """n^p log(n)^(1 - p) with p = `information_exponent`."""
+        n, power = np.asarray(points, float), self.information_exponent(dim)
+        return n**power * np.log(n) ** (1 - power)
+
+
+@dataclass(frozen=True)
+class Matern32(_Matern):
+    """Matern with nu = 3/2: samples have one derivative."""
+
+    @property
+    def smoothness(self) -> float:
+        """The parameter nu."""
+        return 1.5
+
+    @property
+    def slope_variance(self) -> float:
+        """Prior variance of a partial derivative."""
+        return 3.0
+
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """k(a_i, b_j)."""
+        r = jnp.sqrt(3.0) * _distance(a, b)
+        return (1 + r) * jnp.exp(-r)
+
+
+@dataclass(frozen=True)
+class Matern52(_Matern):
+    """Matern with nu = 5/2: samples have two derivatives."""
+
+    @property
+    def smoothness(self) -> float:
+        """The parameter nu."""
+        return 2.5
+
+    @property
+    def slope_variance(self) -> float:
+        """Prior variance of a partial derivative."""
+        return 5.0 / 3.0
+
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """k(a_i, b_j)."""
+        r = jnp.sqrt(5.0) * _distance(a, b)
+        return (1 + r + r * r / 3) * jnp.exp(-r)
+
+
+@dataclass(frozen=True)
+class Linear(Kernel):
+    """1 + a.b: affine functions."""
+
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """k(a_i, b_j)."""
+        return 1 + a @ b.T
+
+    def diagonal(self, a: Points) -> Float[Array, " n"]:
+        """1 + |a_i|^2."""
+        return 1 + jnp.sum(a * a, axis=-1)
+
+    @property
+    def slope_variance(self) -> float:
+        """Prior variance of a partial derivative."""
+        return 1.0
+
+    def information_exponent(self, dim: int) -> float:
+        """0: the growth is logarithmic."""
+        del dim
+        return 0.0
+
+    def information_growth(self, points: np.ndarray | float, dim: int) -> np.ndarray:
+        """dim log(n)."""
+        return dim * np.log(np.asarray(points, float))
 
 
 def _minus_half_squared_distance(a: Points, b: Others) -> Float[Array, "n m"]:
@@ -37,31 +207,9 @@ def _distance(a: Points, b: Others) -> Float[Array, "n m"]:
     return jnp.sqrt(jnp.maximum(-2.0 * _minus_half_squared_distance(a, b), SQUARED_ZERO))
 
 
-def _rbf(a: Points, b: Others) -> Float[Array, "n m"]:
-    return jnp.exp(_minus_half_squared_distance(a, b))
-
-
-def _matern32(a: Points, b: Others) -> Float[Array, "n m"]:
-    r = jnp.sqrt(3.0) * _distance(a, b)
-    return (1 + r) * jnp.exp(-r)
-
-
-def _matern52(a: Points, b: Others) -> Float[Array, "n m"]:
-    r = jnp.sqrt(5.0) * _distance(a, b)
-    return (1 + r + r * r / 3) * jnp.exp(-r)
-
-
-def _linear(a: Points, b: Others) -> Float[Array, "n m"]:
-    return 1 + a @ b.T
-
-
 def _ones(a: Points) -> Float[Array, " n"]:
     return jnp.ones(a.shape[:-1], a.dtype)
 
 
-KERNELS = {
-    "rbf": Kernel(_rbf, _ones, 1.0),
-    "matern32": Kernel(_matern32, _ones, 3.0),
-    "matern52": Kernel(_matern52, _ones, 5.0 / 3.0),
-    "linear": Kernel(_linear, lambda a: 1 + jnp.sum(a * a, axis=-1), 1.0),
-}
+KERNELS: dict[str, Kernel] = {"rbf": RBF(), "matern32": Matern32(), "matern52": Matern52(), "linear": Linear()}
+"""Names of kernels for the command line."""

@@ -9,9 +9,9 @@ from jaxtyping import Array, Bool, Float
 
 from sonde._internal.errors import SondeError
 from sonde.models._base import Posterior
-from sonde.models._calibration import Confident
+from sonde.models._calibration import PosteriorWithBeta
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._kernels import KERNELS
+from sonde.models._kernels import Kernel
 from sonde.models._linalg import triangular_inverse
 from sonde.models._normaliser import Normaliser
 
@@ -24,36 +24,36 @@ class Prior(eqx.Module):
     signal_std: Float[Array, "*seeds dx"]
     """In state units, as is the noise."""
     noise_std: Float[Array, "*seeds dx"]
-    kernel_name: str = eqx.field(static=True)
+    kernel: Kernel = eqx.field(static=True)
 
     @classmethod
     def of(cls, posterior: Posterior) -> "Prior":
         """That behind a posterior; of one run, or of S in lockstep."""
         gp = plain_gp(posterior)
         scale = gp.targets.scale
-        return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel_name)
+        return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel)
 
     def only(self, output: int) -> "Prior":
         """That of one output."""
         one: Callable[[Array], Array] = lambda array: array[output][None]
-        return Prior(self.inputs, one(self.lengthscales), one(self.signal_std), one(self.noise_std), self.kernel_name)
+        return Prior(self.inputs, one(self.lengthscales), one(self.signal_std), one(self.noise_std), self.kernel)
 
     def covariance(self, a: Float[Array, "n dz"], b: Float[Array, "m dz"]) -> Float[Array, "dx n m"]:
         """k_j(a, b) / sigma_j^2 for each output j."""
-        kernel, ratio = KERNELS[self.kernel_name], (self.signal_std / self.noise_std) ** 2
+        kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
         a, b = self.inputs(a), self.inputs(b)
         return jax.vmap(lambda scales, ratio: ratio * kernel.cross(a / scales, b / scales))(self.lengthscales, ratio)
 
     def variance(self, points: Float[Array, "n dz"]) -> Float[Array, "dx n"]:
         """k_j(z, z) / sigma_j^2 at each point."""
-        kernel, ratio = KERNELS[self.kernel_name], (self.signal_std / self.noise_std) ** 2
+        kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
         points = self.inputs(points)
         return jax.vmap(lambda scales, ratio: ratio * kernel.diagonal(points / scales))(self.lengthscales, ratio)
 
 
 def plain_gp(posterior: Posterior) -> GPPosterior:
     """The posterior, if it is that of Gaussian processes as they are; a calibrated one changes its mind about the prior."""
-    inner = posterior.posterior if isinstance(posterior, Confident) else posterior
+    inner = posterior.posterior if isinstance(posterior, PosteriorWithBeta) else posterior
     if not isinstance(inner, GPPosterior):
         raise SondeError(
             f"the theory's quantities exist for Gaussian processes that are not recalibrated, got {type(inner).__name__}; "

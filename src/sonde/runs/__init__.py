@@ -1,1 +1,22 @@
-"""A run on disk: its configuration, metrics, data, checkpoints and figures."""
+"""Runs on disk: configs, presets, measurements in and out, checkpoints, resuming, callbacks, figures, and sweeps."""
+
+from sonde.runs._analysis import learned_system
+from sonde.runs._callbacks import Callback
+from sonde.runs._config import RunConfig, TaskSettings
+from sonde.runs._experiment import Experiment
+from sonde.runs._presets import PRESETS, for_world, preset
+from sonde.runs._progress import ProgressDisplay
+from sonde.runs._run import explore
+
+__all__ = [
+    "PRESETS",
+    "Callback",
+    "Experiment",
+    "ProgressDisplay",
+    "RunConfig",
+    "TaskSettings",
+    "explore",
+    "for_world",
+    "learned_system",
+    "preset",
+]

@@ -11,8 +11,9 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
+from sonde.analysis import Equilibrium, LearnedSystem
 from sonde.data import Data, Trajectory
-from sonde.evaluation._evaluate import TrueDynamics
+from sonde.evaluation import TrueDynamics
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
 from sonde.models._beta import LARGEST
@@ -20,8 +21,8 @@ from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._prior import Prior, plain_gp
 from sonde.runs._config import RunConfig
-from sonde.analysis import Equilibrium, LearnedSystem
-from sonde.theory import Confidence, exact_information_gain, greedy_information, theorem_bound
+from sonde.runs._theory_metrics import rkhs_rule
+from sonde.theory import exact_information_gain, greedy_information, theorem_bound
 from sonde.worlds import World
 
 REFIT_PRIOR, REFIT_STEPS, REFIT_LIMIT = 1.0, 200, 10.0
@@ -87,8 +88,9 @@ def described(rest: Equilibrium) -> dict[str, Any]:
 def growth_along(system: LearnedSystem, trajectory: Trajectory, run: int) -> dict[str, Any]:
     """How deviations grow along an episode of one run, until it was restarted if it was."""
     steps = trajectory.states.shape[1]
-    if trajectory.over is not None and trajectory.over[run].any():
-        steps = int(np.argmax(trajectory.over[run])) + 1
+    ended = trajectory.ended
+    if ended is not None and ended[run].any():
+        steps = int(np.argmax(ended[run])) + 1
     found = system.sensitivity(trajectory.states[run, :steps], trajectory.actions[run, :steps])
     return {"steps": steps, "growth": found.growth[-1].tolist(), "rate": found.rate}
 
@@ -102,9 +104,9 @@ def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]
     posterior, data = one_seed((posterior, explorer.data), run)
     prior, points = Prior.of(posterior), np.asarray(data.inputs())[: explorer.transitions]
     information = exact_information_gain(prior, points)
-    rule = Confidence("rkhs", delta=config.delta, norm_bound=config.norm_bound)
+    rule = rkhs_rule(config)
     beta = np.asarray(jax.jit(rule.by_theory)(posterior, jax.numpy.asarray(information)))
-    found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": config.delta}
+    found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": rule.delta}
     reachable = reachable_set(config.world)
     if reachable is not None:
         candidates = np.concatenate([reachable.states, reachable.actions], axis=-1)

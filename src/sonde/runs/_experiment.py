@@ -1,19 +1,19 @@
 """Learn a system that only its owner can run: ask for a policy, run it, tell what was measured.
 
-with Experiment("runs/arm", config) as experiment:      # begins, or goes on where the folder stands
+with Experiment("runs/arm", config) as experiment:      # begins a run, or continues it
     while not experiment.finished:
         policy = experiment.ask(rate=20)                 # an action in time, 20 times per second
-        trajectory = my_episode(policy)                  # your part: numpy in, numpy out
-        experiment.tell(trajectory)                      # learn and save; all is on disk when this returns
+        trajectory = my_rollout(policy)                  # your part: numpy in, numpy out
+        experiment.tell(trajectory)                      # learn and save; everything is on disk when this returns
 
-The folder is that of any run (`sonde.runs._store`). A program that is killed goes on after the last episode that was told; what
-was measured but not yet learned from is learned from first, and the same measurements always make the same model.
+The folder is that of any run. A program that is killed continues after the last round that was told; what was measured but not
+yet learned from is learned from first, and the same measurements always give the same model.
 """
 
 import contextlib
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -21,51 +21,61 @@ from jaxtyping import Array
 
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
-from sonde._internal.randomness import for_purpose
 from sonde._internal.user_code import task_label
-from sonde.control._controller import Controller
+from sonde.control import Controller
 from sonde.control._deadline import seconds_per_action
 from sonde.data import Trajectory
-from sonde.evaluation._evaluate import task_policy
+from sonde.evaluation import Learned, TaskSetup, plan_task
 from sonde.evaluation._tasks import checked_task, sample_goal, task_named
 from sonde.explorer import Explorer
-from sonde.runs._config import EXPLORE, RunConfig, differences, with_absolute_paths
-from sonde.runs._run import Phases, learn, restore_explorer
+from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._config import EXPLORE, RunConfig, refuse_another, with_absolute_paths
+from sonde.runs._run import RoundClock, learn, restore_explorer
 from sonde.runs._store import RunStore
-from sonde.solvers._policy import Policy
-from sonde.worlds._base import has_simulator
-from sonde.worlds._task import GoalTask, RewardFunction, Task
+from sonde.solvers import Policy
+from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
 
 
 class Experiment:
-    """A run whose episodes you run yourself; use it as a context, which keeps other processes out of the folder."""
+    """A run whose rollouts you run yourself; use it as a context, which keeps other processes out of the folder."""
 
-    def __init__(self, folder: str | Path, config: RunConfig):
-        """Nothing is read or written yet. `config.horizon` is the longest episode that may be told."""
+    def __init__(self, folder: str | Path, config: RunConfig, callbacks: Sequence[Callback] = ()):
+        """Nothing is read or written yet.
+
+        Args:
+            folder: Folder of the run.
+            config: The run, with `OwnSystem(states=..., actions=...)` as its world; `config.horizon` is the longest rollout.
+            callbacks: Who listens.
+
+        """
         if has_simulator(config.world):
             name = type(config.world).__name__
             raise SondeError(f"experiment: Sonde can run {name} itself; give the config OwnSystem(states=..., actions=...)")
         self.folder, self.config = Path(folder).absolute(), with_absolute_paths(config)
+        self._listeners = Callbacks(callbacks)
         self._store: RunStore | None = None
         self._explorer: Explorer | None = None
 
     def __enter__(self) -> "Experiment":
-        """Begin the run, or go on with it."""
+        """Begin the run, or continue it."""
         new = not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
         store = RunStore.create(self.folder, self.config, overwrite=self.folder.exists()) if new else RunStore.open(self.folder)
-        _refuse_another(store.config, self.config, self.folder)
+        refuse_another(store.config, self.config, self.folder)
+        store.config = self.config  # the caller's own classes, in place of those that were loaded by name
         with contextlib.ExitStack() as stack:
             stack.enter_context(store.locked())
             newest = max(store.checkpoints(), default=0)
             explorer = restore_explorer(store, newest)
             store.forget_after(newest)
             self._store, self._explorer, self._policies, self._asking = store, explorer, {}, 0.0
+            self._listeners.on_run_start(store.config, store.load_metrics())
+            stack.callback(self._listeners.on_run_end)
             self._learn_what_was_measured()
             self._open = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let go of the folder."""
+        """Release the folder."""
         self._store = self._explorer = None
         self._open.close()
 
@@ -77,7 +87,7 @@ class Experiment:
                 self._learn(store.load_data(explorer.round + 1)[-1], {}, 0.0)
             except SondeError as error:
                 path = store.data_path(explorer.round + 1)
-                raise SondeError(f"{error}; the measurements are in {path}: move them away to go on without them") from None
+                raise SondeError(f"{error}; the measurements are in {path}: move them away to continue without them") from None
 
     def _parts(self) -> tuple[RunStore, Explorer]:
         if self._store is None or self._explorer is None:
@@ -91,24 +101,26 @@ class Experiment:
 
     @property
     def round(self) -> int:
-        """Episodes that were told."""
+        """Rounds that were told."""
         return self.explorer.round
 
     @property
     def finished(self) -> bool:
-        """Whether all episodes were told, or those that were are enough (`stopped`)."""
+        """Whether all rounds were told, or those that were are enough (`stopped`)."""
         return self.round >= self.config.rounds or self.stopped is not None
 
     @property
     def stopped(self) -> str | None:
-        """Why there is no need for more episodes, as `until` of the config asks, in words; None: there is."""
+        """Why no more rounds are needed by the config's `until`, in words; None: more are."""
         return self._parts()[0].why_stopped()
 
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
-        """The policy for the next episode; with a `budget`, it takes at most so many seconds per action.
+        """The policy for the next round; until the round is told, asking again gives the same policy.
 
-        With a `rate` in Hz it takes at most nine tenths of each period, and leaves the rest to the caller. Until the episode
-        is told, asking again gives the same policy.
+        Args:
+            budget: Most seconds that the policy may take per action; by default as many as it needs.
+            rate: The same as a rate in Hz: the policy takes at most nine tenths of each period.
+
         """
         self._refuse_more()
         began = time.perf_counter()
@@ -116,16 +128,24 @@ class Experiment:
         self._policies, self._asking = {EXPLORE: controller.policy}, time.perf_counter() - began
         return controller
 
-    def tell(self, trajectory: Trajectory) -> list[dict[str, Any]]:
-        """Learn from an episode and save it; its metrics, one row per run. What cannot be used is refused, nothing changes."""
+    def tell(self, trajectory: Trajectory) -> list[Row]:
+        """Learn from a round and save it; what cannot be used is rejected and changes nothing.
+
+        Args:
+            trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
+
+        Returns:
+            Metrics of the round, one row per seed.
+
+        """
         self._refuse_more()
         explorer, longest = self.explorer, self.config.steps
-        checked = trajectory.checked(explorer.num_seeds, explorer.state_dim, explorer.action_dim)
+        checked = trajectory.checked(explorer.num_seeds, explorer.spec)
         steps = checked.states.shape[1]
         if steps > longest:
             raise SondeError(
-                f"experiment: an episode may have at most {longest} steps (the config's horizon), got {steps}; "
-                "tell a shorter one, or begin anew in another folder with a larger horizon"
+                f"experiment: a round may have at most {longest} steps (the config's horizon), got {steps}; "
+                "tell a shorter one, or start over in another folder with a larger horizon"
             )
         number = explorer.round + 1
         try:
@@ -135,11 +155,11 @@ class Experiment:
                 self._parts()[0].drop_data(number)
             raise
 
-    def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[dict[str, Any]]:
+    def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[Row]:
         store, explorer = self._parts()
-        timed = Phases(lambda *_: None, explorer.round + 1)
-        timed.seconds["plan"] = asking
-        rows = learn(store, explorer, trajectory, policies, timed)
+        clock = RoundClock(self._listeners, explorer.round + 1)
+        clock.seconds["plan"] = asking
+        rows = learn(store, explorer, trajectory, policies, clock)
         self._policies, self._asking = {}, 0.0
         return rows
 
@@ -151,13 +171,26 @@ class Experiment:
         rate: float | int | None = None,
         goal: np.ndarray | None = None,
     ) -> Controller:
-        """A policy for a task, with what has been learned so far: reward(x, u, x_next), or its name as FILE.py:NAME.
+        """A policy for a task, with what has been learned so far.
 
-        `budget` and `rate` are those of `ask`. A policy that needs no planner (solver sac) is saved in the folder too, for
-        `sonde.control.deploy`. A `GoalTask` is solved for the `goal` [dg] that is given.
+        A policy that needs no planner (solver sac) is also saved in the folder, for `sonde.load_policy`.
+
+        Args:
+            task: A reward(x, u, x_next), a `Task` or `GoalTask`, or a name as FILE.py:NAME.
+            budget: As for `ask`.
+            rate: As for `ask`.
+            goal: The goal [dg] of a `GoalTask`.
+
         """
         store, explorer = self._parts()
         budget = seconds_per_action(budget, rate)
+        setup = self._setup(task)
+        goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
+        policy = plan_task(setup, Learned(explorer.posterior, explorer.data), explorer.keys())
+        store.save_policies({setup.name: policy})
+        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals)
+
+    def _setup(self, task: str | RewardFunction | Task | GoalTask) -> TaskSetup:
         world = self.config.world
         if isinstance(task, str):
             name, asked = task_label(task), task_named(world, task)
@@ -165,21 +198,18 @@ class Experiment:
             reward = getattr(task, "reward", task)
             name = getattr(reward, "__name__", type(task).__name__)
             asked = checked_task(world, task, name)
-        goals = _goals(asked, goal, explorer.num_seeds, name)
-        keys = for_purpose(explorer.keys(), f"evaluate/{name}")
-        solver, members = self.config.settings_for(name).solver, self.config.evaluation_members
-        policy = task_policy(world, explorer.posterior, asked, solver, explorer.data, keys, members)
-        store.save_policies({name: policy})
-        return Controller(policy, keys, explorer.state_dim, budget, goals)
+        settings = self.config.settings_for(name)
+        imagination = self.config.evaluation_imagination
+        return TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
 
     def _refuse_more(self) -> None:
         if self.finished:
-            why = self.stopped or f"all {self.config.rounds} episodes were told"
+            why = self.stopped or f"all {self.config.rounds} rounds were told"
             raise SondeError(f"experiment: {why.rstrip('.')}; solve tasks with what was learned")
 
 
 def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name: str) -> Array | None:
-    """The goal for every run [S, dg]; refused if the task has none, or another kind of one."""
+    """The goal for every seed [S, dg]; rejected if the task has none, or another kind of one."""
     if not isinstance(task, GoalTask):
         if goal is not None:
             raise SondeError(f"{name} is a task without a goal, got {goal!r}: leave it out")
@@ -188,14 +218,3 @@ def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name:
     if given.shape != example.shape or not np.isfinite(given).all():
         raise SondeError(f"{name} is solved for a goal: give goal=, finite numbers such as {example}; got {goal!r}")
     return jnp.broadcast_to(jnp.asarray(given), (num_seeds, *given.shape))
-
-
-def _refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:
-    """A run goes on under the config that it began with, or not at all."""
-    differing = list(differences(saved, given))
-    if differing:
-        raise SondeError(
-            f"{folder} was begun with another config: {'; '.join(differing)}; "
-            "give the same config to go on, or another folder to begin anew "
-            "('sonde export' and data=FILE take the measurements there)"
-        )

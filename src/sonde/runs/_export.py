@@ -15,7 +15,8 @@ import numpy as np
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
 from sonde.data import Trajectory
-from sonde.runs._config import name_in_table, to_json
+from sonde.runs._codec import to_json
+from sonde.runs._config import world_label
 from sonde.runs._measurements import EPISODE, MINARI, csv_columns
 from sonde.runs._minari import refuse_existing, write_minari
 from sonde.runs._store import RunStore
@@ -47,7 +48,7 @@ class Exported(NamedTuple):
 
 
 def export_run(
-    store: RunStore, out: str, *, seed: int | None = None, existing: bool = False, overwrite: bool = False
+    store: RunStore, out: str, *, seed: int | None = None, initial_data: bool = False, overwrite: bool = False
 ) -> Exported:
     """Write what the run of `seed` (by default the first) has measured; with `existing`, also what it started from."""
     seeds = store.config.seed_list
@@ -55,7 +56,7 @@ def export_run(
     if seed not in seeds:
         raise SondeError(f"{store.folder} has no run with seed {seed}; it has {', '.join(map(str, seeds))}")
     _check_target(out, overwrite)
-    measured = _gather(store, seeds.index(seed), existing)
+    measured = _gather(store, seeds.index(seed), initial_data)
     if out.startswith(MINARI):
         path = _write_minari(out.removeprefix(MINARI), measured, store, seed, overwrite)
     else:
@@ -81,11 +82,11 @@ def _check_target(out: str, overwrite: bool) -> None:
         raise SondeError(f"export: there is no folder {path.absolute().parent}; make it first")
 
 
-def _gather(store: RunStore, run: int, existing: bool) -> Measured:
+def _gather(store: RunStore, run: int, initial_data: bool) -> Measured:
     parts = [_part(trajectory, run) for trajectory in store.load_finished()]
-    first = store.load_initial_data() if existing else None
-    if existing and first is None:
-        raise SondeError(f"{store.folder} started from no measurements: leave out --existing")
+    first = store.load_initial_data() if initial_data else None
+    if initial_data and first is None:
+        raise SondeError(f"{store.folder} started from no measurements: leave out --initial-data")
     if first is not None:
         parts.insert(0, _part(Trajectory(first.states[None], first.actions[None], first.next_states[None]), 0))
     if not parts:
@@ -99,17 +100,18 @@ def _part(trajectory: Trajectory, run: int) -> Measured:
         np.asarray(array[run], dtype=np.float64) for array in (trajectory.states, trajectory.actions, trajectory.next_states)
     )
     never = np.zeros(len(states), bool)
-    terminated, over = (
-        never if flags is None else np.asarray(flags[run], dtype=bool) for flags in (trajectory.terminated, trajectory.over)
+    terminated, truncated = (
+        never if flags is None else np.asarray(flags[run], dtype=bool)
+        for flags in (trajectory.terminated, trajectory.truncated)
     )
     broken = np.append((next_states[:-1] != states[1:]).any(axis=-1), True)
-    return Measured(states, actions, next_states, terminated, broken | over | terminated)
+    return Measured(states, actions, next_states, terminated, broken | truncated | terminated)
 
 
 def _as_npz(measured: Measured) -> bytes:
     buffer = io.BytesIO()
     arrays = {name: getattr(measured, name) for name in ("states", "actions", "next_states", "terminated")}
-    np.savez(buffer, **arrays, episode=measured.round())
+    np.savez(buffer, **arrays, episode=measured.episode())
     return buffer.getvalue()
 
 
@@ -118,7 +120,7 @@ def _as_csv(measured: Measured, world: World) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([EPISODE, *(label for labels in names.values() for label in labels)])
-    for number, *arrays in zip(measured.round(), *(getattr(measured, name) for name in names), strict=True):
+    for number, *arrays in zip(measured.episode(), *(getattr(measured, name) for name in names), strict=True):
         writer.writerow([number, *(repr(float(value)) for value in np.concatenate(arrays))])
     return text.getvalue().encode()
 
@@ -142,14 +144,14 @@ def _write_minari(name: str, measured: Measured, store: RunStore, seed: int, ove
         )
     facts = {
         "author": {"sonde"},
-        "algorithm_name": config.method,
+        "algorithm_name": config.method.name,
         "description": (
-            f"Measurements that Sonde {__version__} chose ({config.method}, seed {seed}) to learn the system "
-            f"{name_in_table(world)!r}. There is no reward: all rewards are 0. Actions are scaled to [-1, 1]."
+            f"Measurements that Sonde {__version__} chose ({config.method.name}, seed {seed}) to learn the system "
+            f"{world_label(world)!r}. There is no reward: all rewards are 0. Actions are scaled to [-1, 1]."
         ),
-        "world": name_in_table(world),
+        "world": world_label(world),
         "world_settings": json.loads(to_json(config))["world"],
-        "method": config.method,
+        "method": config.method.name,
         "seed": seed,
         "state_names": list(world.state_names),
         "action_names": list(world.action_names),

@@ -1,7 +1,7 @@
 """A run's own copy of the measurements that it started from: what happens to the original file later does not matter.
 
-DIR/data/existing.safetensors   [N, ...], the same for all seeds
-DIR/data/existing.sha256        its checksum, in the format of sha256sum
+DIR/data/initial.safetensors   [N, ...], the same for all seeds
+DIR/data/initial.sha256        its checksum, in the format of sha256sum
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ ARRAYS = ("states", "actions", "next_states")
 
 
 def _paths(folder: Path) -> tuple[Path, Path]:
-    return folder / "data" / "existing.safetensors", folder / "data" / "existing.sha256"
+    return folder / "data" / "initial.safetensors", folder / "data" / "initial.sha256"
 
 
 def save_initial_data(folder: Path, measurements: Trajectory) -> None:

@@ -7,12 +7,19 @@ leave open is marked so; those values are iCEM's published defaults, or ours.
 from dataclasses import replace
 
 from sonde._internal.errors import one_of
-from sonde.models._ensemble import ProbabilisticEnsemble
-from sonde.models._gaussian_process import GaussianProcess
+from sonde.imagination import MemberChoice, MemberTrajectories, Optimistic
+from sonde.methods import Method
+from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble
+from sonde.objectives import InformationGain, LogUncertainty
 from sonde.runs._config import RunConfig, TaskSettings
-from sonde.solvers._icem import ICEM
-from sonde.solvers._sac import SAC
+from sonde.solvers import ICEM, SAC
 from sonde.worlds import Cheetah, FetchConstruction, MountainCar, Pendulum, Reacher, Swimmer, World
+
+
+def _opax(beta: float, particles: int) -> Method:
+    """OpAx without imagined noise, which is not in the tables: the simulators are deterministic."""
+    return Method(Optimistic(noise=False, particles=particles, beta=beta), InformationGain())
+
 
 PENDULUM_SOLVER = ICEM(  # the same for both models
     samples=500,
@@ -31,9 +38,7 @@ PENDULUM_GP = RunConfig(
     rounds=10,  # not in the tables; what the public runs collect
     horizon=100,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
-    beta=2.0,
-    particles=10,
-    imagine_noise=False,  # not in the tables; the simulator is deterministic
+    method=_opax(beta=2.0, particles=10),
     model=GaussianProcess(learning_rate=0.1, steps=50),  # learning rate, number of epochs; all else is not in the tables
     solver=PENDULUM_SOLVER,
 )
@@ -63,11 +68,8 @@ PENDULUM_PE = RunConfig(
     rounds=25,  # not in the tables; what the public runs collect
     horizon=200,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
-    beta=2.0,
-    particles=10,
-    imagine_noise=False,  # not in the tables, here and below; the simulators are deterministic
-    holdout=0.2,  # not in the tables
-    recalibrate=True,
+    method=_opax(beta=2.0, particles=10),
+    confidence=Confidence(holdout=0.2, recalibrate=True),  # the held-out fraction is not in the tables
     model=PENDULUM_ENSEMBLE,
     solver=PENDULUM_SOLVER,
 )
@@ -96,7 +98,7 @@ MOUNTAIN_CAR = replace(
     rounds=25,  # not in the tables; what the public runs collect
     horizon=200,
     evaluation_horizon=200,
-    beta=1.0,
+    method=_opax(beta=1.0, particles=10),
     model=MOUNTAIN_CAR_ENSEMBLE,
     solver=MOUNTAIN_CAR_SAC,
 )
@@ -121,7 +123,7 @@ REACHER = replace(
     rollouts=20,
     horizon=50,
     evaluation_horizon=50,
-    beta=1.0,
+    method=_opax(beta=1.0, particles=10),
     model=REACHER_ENSEMBLE,
     solver=REACHER_SAC,
 )
@@ -138,7 +140,7 @@ SWIMMER = replace(
     rollouts=4,
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
-    beta=2.0,
+    method=_opax(beta=2.0, particles=10),
     model=SWIMMER_ENSEMBLE,
     solver=SWIMMER_SOLVER,
 )
@@ -152,7 +154,7 @@ CHEETAH = replace(
     rollouts=4,
     horizon=250,  # 1000 steps of the simulator, each action four times
     evaluation_horizon=250,
-    beta=2.0,
+    method=_opax(beta=2.0, particles=10),
     model=CHEETAH_ENSEMBLE,
     solver=CHEETAH_SOLVER,
 )
@@ -194,15 +196,13 @@ FETCH_TASK_SETTINGS = (  # extrinsic phase; the steps are not in the tables
 
 FETCH = RunConfig(
     world=FetchConstruction(blocks=4),
-    method="opax-heuristic",
+    method=Method(MemberChoice(particles=5), LogUncertainty()),  # particles: not in the tables; one for each member
     rounds=300,  # not in the tables, nor are the evaluations; what the public runs collect
     rollouts=20,
     horizon=100,
     evaluation_rollouts=20,
     evaluate_every=25,
-    particles=5,  # not in the tables; one for each member
-    imagine_noise=False,
-    evaluation_imagination="members",
+    evaluation_imagination=MemberTrajectories(),
     task_settings=FETCH_TASK_SETTINGS,
     model=FETCH_ENSEMBLE,
     solver=FETCH_SOLVER,
@@ -229,17 +229,17 @@ PRESETS = {
     "pendulum-gp": PENDULUM_GP,
     "pendulum-pe": PENDULUM_PE,
     # H-UCRL on the tasks that the paper trains it on
-    "pendulum-gp-h-ucrl": replace(PENDULUM_GP, method="h-ucrl", task="swing-up"),
-    "pendulum-pe-h-ucrl": replace(PENDULUM_PE, method="h-ucrl", task="keep-down"),
+    "pendulum-gp-h-ucrl": PENDULUM_GP.with_method("h-ucrl", "swing-up"),
+    "pendulum-pe-h-ucrl": PENDULUM_PE.with_method("h-ucrl", "keep-down"),
     # the same learner with less planning
-    "pendulum-gp-lite": replace(PENDULUM_GP, rounds=4, particles=3, solver=LITE_SOLVER),
+    "pendulum-gp-lite": replace(PENDULUM_GP, rounds=4, method=_opax(beta=2.0, particles=3), solver=LITE_SOLVER),
     # the setting of the paper's theory: kernel, noise and units hold throughout, so that uncertainty can only shrink
     "pendulum-gp-theory": replace(PENDULUM_GP, solver=LITE_SOLVER, model=FIXED_GP),
     # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
         rounds=4,
-        particles=3,
+        method=_opax(beta=2.0, particles=3),
         model=replace(PENDULUM_ENSEMBLE, members=5, width=128, epochs=500, warm_start=False),
         solver=replace(LITE_SOLVER, initial_std=1.0),
     ),
@@ -248,10 +248,10 @@ PRESETS = {
     "swimmer": SWIMMER,
     "cheetah": CHEETAH,
     # H-UCRL on the tasks that the paper trains it on
-    "mountain-car-h-ucrl": replace(MOUNTAIN_CAR, method="h-ucrl", task="reach-goal"),
-    "reacher-h-ucrl": replace(REACHER, method="h-ucrl", task="reach"),
-    "swimmer-h-ucrl": replace(SWIMMER, method="h-ucrl", task="go-to"),
-    "cheetah-h-ucrl": replace(CHEETAH, method="h-ucrl", task="forward"),
+    "mountain-car-h-ucrl": MOUNTAIN_CAR.with_method("h-ucrl", "reach-goal"),
+    "reacher-h-ucrl": REACHER.with_method("h-ucrl", "reach"),
+    "swimmer-h-ucrl": SWIMMER.with_method("h-ucrl", "go-to"),
+    "cheetah-h-ucrl": CHEETAH.with_method("h-ucrl", "forward"),
     "mountain-car-lite": replace(
         MOUNTAIN_CAR,
         rounds=15,

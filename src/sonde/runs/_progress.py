@@ -1,135 +1,150 @@
-"""What a person sees while a run goes on: a growing table and a line that says what is happening now.
+"""What a person sees while a run goes on: a growing table, and a line that says what is happening now.
 
-On a terminal it is live; elsewhere (a log, a pipe) each finished episode is one plain line.
+On a terminal it is live; elsewhere (a log, a pipe) each finished round is one plain line.
 """
 
 import time
-from typing import Any
+from collections.abc import Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
-from sonde.models import GaussianProcess, Model
+from sonde.models import GaussianProcess
+from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._config import RunConfig
 
-PHASES = {
+DOING = {
     "plan": "planning and acting",
     "fit": "learning from the measurements",
-    "evaluate": "judging the model and trying the tasks",
+    "evaluate": "evaluating the model and the tasks",
 }
-Row = dict[str, Any]
 
 
-def measured(model: Model) -> dict[str, tuple[str, int]]:
-    """Columns: the key of the metric, and digits. A stopping rule shows its own instead of the one that is named like it."""
-    # what a Gaussian process holds for uncertain changes with its hyper-parameters, so it is judged by one kernel throughout;
-    # an ensemble is not, since in many dimensions that kernel has nothing nearby
-    uncertainty = "max_epistemic_common" if isinstance(model, GaussianProcess) else "max_epistemic"
-    return {"information": ("realised_information_gain", 0), "uncertainty": (uncertainty, 4), "model error": ("model_rmse", 4)}
+def shown_metrics(config: RunConfig) -> list[MetricSpec]:
+    """The metrics that have a column: those of the schema that name one, but for those that the stopping rule shows.
+
+    Args:
+        config: The run.
+
+    """
+    # the uncertainty of a Gaussian process changes with its hyper-parameters, so it is shown under one kernel throughout; that
+    # of an ensemble is its own, since in many dimensions nothing is near anything under that kernel
+    hidden = {"max_epistemic" if isinstance(config.model, GaussianProcess) else "max_epistemic_common"}
+    rule = config.stopping_rule
+    if rule is not None:
+        hidden |= {"max_epistemic", "max_epistemic_common"} if rule.subject == "uncertainty" else {"realised_information_gain"}
+    shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
+    return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # what the round brought comes first
 
 
-class LiveProgress:
-    """Call it as `sonde.runs._run.Progress`; use it as a context, so that the terminal is left in order."""
+class ProgressDisplay(Callback):
+    """Shows a run on a console."""
 
-    def __init__(self, config: RunConfig, console: Console, done: list[Row]):
-        """`done` are the rows of episodes that an earlier part of the run finished."""
-        self.config, self.console = config, console
-        self.rule = config.stopping_rule
-        self.worst: list[tuple[int, float]] = []  # episodes and what the rule looks at, of the run that is furthest from it
-        self.measured = measured(config.model)
-        if self.rule:
-            self.measured.pop(self.rule.subject)
-        self.columns = ["round", "transitions", *self.measured]
-        self.columns += [quantity.label for quantity in self.rule.quantities] if self.rule else []
+    def __init__(self, console: Console):
+        """Nothing is shown before the run starts.
+
+        Args:
+            console: Where to show it.
+
+        """
+        self.console = console
+        self._live: Live | None = None
+
+    def on_run_start(self, config: RunConfig, rows: Sequence[Row]) -> None:
+        """Show the rounds that are done already."""
+        self.config, self.rule = config, config.stopping_rule
+        self.worst: list[tuple[int, float]] = []  # rounds and what the rule looks at, of the seed that is furthest from it
+        self.shown = shown_metrics(config)
+        self.columns = ["round", "transitions", *(spec.column for spec in self.shown)]
+        self.columns += [spec.title.lower() for spec in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
-        self.columns += ["plan s", "fit s", "evaluate s"]
+        self.columns += [f"{phase} s" for phase in PHASES]
         self.table = Table(*self.columns, title=self._title(), title_justify="left")
         for column in self.table.columns:
             column.justify = "right"
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
-        rounds = sorted({row["round"] for row in done})
-        for round_number in rounds:
-            self._add([row for row in done if row["round"] == round_number])
-        self.live = Live(console=console, refresh_per_second=8, transient=False) if console.is_terminal else None
-
-    def __enter__(self) -> "LiveProgress":
-        if self.live:
-            self.live.start()
+        for number in sorted({row["round"] for row in rows}):
+            self._add([row for row in rows if row["round"] == number])
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, refresh_per_second=8, transient=False)
+            self._live.start()
         else:
             self.console.print(self._title(), soft_wrap=True)
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            self.live.update(self.table)
-            self.live.stop()
-
-    def __call__(self, phase: str, round_number: int, rows: list[Row] | None) -> None:
-        """Show the phase, or the finished episode."""
-        if phase == "plan":
+    def on_phase(self, round_number: int, phase: str, detail: str) -> None:
+        """Show what is being done."""
+        if phase == "plan" and not detail:
             self.round_began = time.perf_counter()
-        if rows is not None:
-            self.round_seconds.append(time.perf_counter() - self.round_began)
-            cells = self._add(rows)
-            if not self.live:
-                line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
-                over = "stopped" in rows[0] or round_number == self.config.rounds
-                self.console.print(line + ("" if over else self._outlook()), soft_wrap=True)
-        elif self.live:
-            phase, _, step = phase.partition("/")
-            doing = f"{PHASES[phase]}, {step}" if step else PHASES[phase]
+        if self._live:
+            doing = f"{DOING[phase]}, {detail}" if detail else DOING[phase]
             limit = f"{'at most ' if self.rule else ''}{self.config.rounds}"
-            text = f"episode {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
-            self.live.update(Group(self.table, Spinner("dots", text)))
+            text = f"round {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
+            self._live.update(Group(self.table, Spinner("dots", text)))
+
+    def on_round_end(self, round_number: int, rows: Sequence[Row]) -> None:
+        """Add the round to the table."""
+        self.round_seconds.append(time.perf_counter() - self.round_began)
+        cells = self._add(rows)
+        if not self._live:
+            line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
+            done = "stopped" in rows[0] or round_number == self.config.rounds
+            self.console.print(line + ("" if done else self._outlook()), soft_wrap=True)
+
+    def on_run_end(self) -> None:
+        """Leave the terminal in order."""
+        if self._live:
+            self._live.update(self.table)
+            self._live.stop()
+            self._live = None
 
     def _title(self) -> str:
-        told = "means; of the rule, the worst" if self.rule else "means"
-        seeds = f", {self.config.seeds} runs in lockstep ({told})" if self.config.seeds > 1 else ""
-        task = f" on {self.config.task}" if self.config.task else ""
+        shown = "means; of the stopping rule, the worst" if self.rule else "means"
+        seeds = f", {self.config.seeds} seeds in lockstep ({shown})" if self.config.seeds > 1 else ""
+        task = f" on {self.config.exploration_task}" if self.config.exploration_task else ""
         until = f" until {self.rule.text}, at most" if self.rule else ""
-        return f"{self.config.method}{task}:{until} {self.config.rounds} episodes of {self.config.steps} steps{seeds}"
+        return f"{self.config.method.name}{task}:{until} {self.config.rounds} rounds of {self.config.steps} steps{seeds}"
 
     def _outlook(self) -> str:
-        """How many more episodes the stopping rule is expected to take."""
+        """How many more rounds the stopping rule is expected to take."""
         return f"; {self.rule.outlook(self.worst, self.config.rounds)}" if self.rule else ""
 
     def _remaining(self, round_number: int) -> str:
         if not self.round_seconds:
             return " (the first one also compiles)"
-        # the first episode compiles, so a later one is the better guess
+        # the first round compiles, so a later one is the better guess
         expected = self.rule.rounds_left(self.worst) if self.rule else None
-        possible = self.config.rounds - round_number + 1
-        known = self.rule is None or (expected is not None and expected <= possible)
-        left = (possible if expected is None else min(possible, expected)) * self.round_seconds[-1]
-        how_long = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
-        return f" ({'about' if known else 'at most'} {how_long} left)"
+        most = self.config.rounds - round_number + 1
+        known = self.rule is None or (expected is not None and expected <= most)
+        left = (most if expected is None else min(most, expected)) * self.round_seconds[-1]
+        duration = f"{left / 60:.0f} min" if left > 90 else f"{left:.0f} s"
+        return f" ({'about' if known else 'at most'} {duration} left)"
 
-    def _add(self, rows: list[Row]) -> list[str]:
-        def mean(key: str, digits: int | None) -> str:
-            values = [row[key] for row in rows if row.get(key) is not None]
-            if not values:
-                return "-"
-            average = sum(values) / len(values)
-            if digits is None:  # returns may be of any size
-                digits = 0 if abs(average) >= 100 else 1 if abs(average) >= 10 else 2
-            return f"{average:.{digits}f}"
-
-        cells = [
-            str(rows[0]["round"]),
-            str(rows[0]["transitions"]),
-            *(mean(key, digits) for key, digits in self.measured.values()),
-        ]
+    def _add(self, rows: Sequence[Row]) -> list[str]:
+        cells = [str(rows[0]["round"]), str(rows[0]["transitions"])]
+        cells += [_mean(rows, spec.key, spec.digits) for spec in self.shown]
         if self.rule:
             worst = self.rule.worst(rows)
             self.worst += [] if worst[0] is None else [(rows[0]["round"], worst[0])]
             cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
-            reached, solved = mean(f"return/{task_label(task)}", None), mean(f"success/{task_label(task)}", 2)
-            cells.append(reached if solved == "-" else f"{reached} (success {solved})")
-        cells += [mean(f"seconds/{phase}", 1) for phase in PHASES]
+            returned, solved = _mean(rows, f"return/{task_label(task)}"), _mean(rows, f"success/{task_label(task)}", 2)
+            cells.append(returned if solved == "-" else f"{returned} (success {solved})")
+        cells += [_mean(rows, f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         return cells
+
+
+def _mean(rows: Sequence[Row], key: str, digits: int | None = None) -> str:
+    """The mean over seeds as text; without `digits`, as many as suit the size of the number."""
+    values = [row[key] for row in rows if row.get(key) is not None]
+    if not values:
+        return "-"
+    average = sum(values) / len(values)
+    if digits is None:
+        digits = 0 if abs(average) >= 100 else 1 if abs(average) >= 10 else 2
+    return f"{average:.{digits}f}"

@@ -11,13 +11,22 @@ from rich.table import Table
 
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control._rollout import OnStep
-from sonde.evaluation._evaluate import Evaluation, TrueDynamics, normalised_score
+from sonde.control import OnStep
+from sonde.evaluation import (
+    Evaluation,
+    Learned,
+    ScoredPolicy,
+    TrueDynamics,
+    evaluate,
+    normalised_score,
+    plan_robust_task,
+    plan_task,
+    run_task,
+    score_on_model,
+)
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
-from sonde.models._base import Posterior
 from sonde.runs._config import RunConfig
-from sonde.runs._run import evaluate_as_configured, evaluate_task
 from sonde.runs._store import RunStore
 from sonde.worlds._pendulum import TIME_STEP
 
@@ -29,55 +38,78 @@ if TYPE_CHECKING:
 def evaluations(
     config: RunConfig, explorer: Explorer, task: str, oracle: bool, on_step: OnStep | None = None
 ) -> dict[str, Evaluation]:
-    """How the learned model does and, if asked for, the oracle and random actions; `on_step` sees the learned model's steps."""
-    planners: dict[str, Posterior | None] = {"learned": explorer.posterior}
+    """Evaluate a task on what was learned and, if asked for, on the true system and with random actions.
+
+    Args:
+        config: The config of the run.
+        explorer: What was learned.
+        task: The task.
+        oracle: Whether to evaluate the oracle and random actions too.
+        on_step: Called after each step of the learned policy on a host world.
+
+    """
+    learned = Learned(explorer.posterior, explorer.data)
+    planners: dict[str, Learned | None] = {"learned": learned}
     if oracle:
-        planners |= {"oracle": TrueDynamics(config.world), "random": None}
-    seen_by = {"learned": on_step}
-    return {name: evaluate_task(config, explorer, task, posterior, seen_by.get(name)) for name, posterior in planners.items()}
+        planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.data), "random": None}
+    setup, seen_by = config.task_setup(task), {"learned": on_step}
+    return {name: evaluate(setup, planner, explorer.keys(), on_step=seen_by.get(name)) for name, planner in planners.items()}
 
 
 def evaluation_report(
     config: RunConfig, explorer: Explorer, task: str, oracle: bool, console: Console, video: Path | None = None
 ) -> None:
-    """Print return and success of each seed, and how it compares with random actions and the oracle; film it if asked to."""
-    film = _film(config, explorer, video)
-    label = task_label(task)
+    """Print return and success of each seed, and how they compare with random actions and the oracle.
+
+    Args:
+        config: The config of the run.
+        explorer: What was learned.
+        task: The task.
+        oracle: Whether to compare.
+        console: Where to print.
+        video: Where to write a film of the first seed, if anywhere.
+
+    """
+    film, label = _film(config, video), task_label(task)
     with console.status(f"planning {label} ..."):
         played = evaluations(config, explorer, task, oracle, film)
-    returns = {name: evaluation.returns for name, evaluation in played.items()}
-    columns = dict(returns)
+    columns = {name: evaluation.returns for name, evaluation in played.items()}
     if oracle:
-        columns["score"] = normalised_score(returns["learned"], returns["random"], returns["oracle"])
+        columns["score"] = normalised_score(columns["learned"], columns["random"], columns["oracle"])
     for name, evaluation in played.items():
         if evaluation.success is not None:
             columns[f"{name} success"] = evaluation.success
     title = f"{label} after {explorer.transitions} transitions, at most {config.settings_for(task).horizon} steps"
-    table = Table("seed", *columns, title=title)
-
-    def cells(name: str, value: float) -> str:
-        return f"{value:.3f}" if name == "score" or name.endswith("success") else f"{value:.1f}"
-
-    for i, seed in enumerate(explorer.seeds):
-        table.add_row(str(seed), *(cells(name, values[i]) for name, values in columns.items()))
-    if explorer.num_seeds > 1:
-        table.add_section()
-        table.add_row("mean", *(cells(name, float(np.mean(values))) for name, values in columns.items()))
-    for column in table.columns:
-        column.justify = "right"
-    console.print(table)
+    console.print(_seeds_table(title, explorer, columns))
     if oracle:
         console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
     _save_film(film, task, played["learned"], console)
 
 
-def _film(config: RunConfig, explorer: Explorer, video: Path | None) -> "Film | None":
-    """What watches the first run, if a video is wanted."""
+def _seeds_table(title: str, explorer: Explorer, columns: dict[str, np.ndarray]) -> Table:
+    """One row per seed, and their mean."""
+    table = Table("seed", *columns, title=title)
+
+    def cell(name: str, value: float) -> str:
+        return f"{value:.3f}" if name == "score" or name.endswith("success") else f"{value:.1f}"
+
+    for i, seed in enumerate(explorer.seeds):
+        table.add_row(str(seed), *(cell(name, values[i]) for name, values in columns.items()))
+    if explorer.num_seeds > 1:
+        table.add_section()
+        table.add_row("mean", *(cell(name, float(np.mean(values))) for name, values in columns.items()))
+    for column in table.columns:
+        column.justify = "right"
+    return table
+
+
+def _film(config: RunConfig, video: Path | None) -> "Film | None":
+    """What films the first seed, if a video is wanted."""
     if video is None:
         return None
     from sonde.runs.figures._film import Film
 
-    return Film(video, config.world, explorer.num_seeds)
+    return Film(video, config.world)
 
 
 def _save_film(film: "Film | None", task: str, played: Evaluation, console: Console) -> None:
@@ -91,42 +123,61 @@ def _save_film(film: "Film | None", task: str, played: Evaluation, console: Cons
 def robust_report(
     config: RunConfig, explorer: Explorer, task: str, beta: float, console: Console, video: Path | None = None
 ) -> None:
-    """Print what a plan on the model's mean and one for its worst case promise, and what they bring; film the latter."""
-    film = _film(config, explorer, video)
-    label, adversary = task_label(task), Pessimistic(beta=beta)
-    played: dict[str, Evaluation] = {}
-    for plan, seen_by in (("plain", None), ("robust", film)):
-        arguments = (config, task, explorer.posterior, explorer.keys(), explorer.data, seen_by, adversary, plan == "robust")
-        with console.status(f"planning {label}, the {plan} plan, on the true system and on the model ..."):
-            played[plan] = evaluate_as_configured(*arguments, played.get("plain"))
-    title = f"{label} after {explorer.transitions} transitions, {config.settings_for(task).horizon} steps, returns"
-    table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
-    for i, seed in enumerate(explorer.seeds):
-        for plan, evaluation in played.items():
-            values = (evaluation.promised.nominal, evaluation.promised.guaranteed, evaluation.returns)
-            table.add_row(str(seed), plan, *(f"{value[i]:.1f}" for value in values), end_section=plan == "robust")
-    for column in (table.columns[0], *table.columns[2:]):
-        column.justify = "right"
-    console.print(table)
+    """Print what a plan on the model's mean and one for its worst case promise, and what they achieve.
+
+    Args:
+        config: The config of the run.
+        explorer: What was learned.
+        task: The task.
+        beta: Width of the confidence region, where the run has no rule for it.
+        console: Where to print.
+        video: Where to write a film of the robust plan for the first seed, if anywhere.
+
+    """
+    film, label = _film(config, video), task_label(task)
+    setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.keys()
+    learned = Learned(explorer.posterior, explorer.data)
+    with console.status(f"planning {label} on the model's mean ..."):
+        plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
+        played = {"plain": run_task(setup, plain.policy, keys)}
+    with console.status(f"planning {label} for the worst case ..."):
+        robust = plan_robust_task(setup, learned, keys, adversary, plain)
+        played["robust"] = run_task(setup, robust.policy, keys, on_step=film)
+    scored = {"plain": plain, "robust": robust}
+    title = f"{label} after {explorer.transitions} transitions, {setup.horizon} steps, returns"
+    console.print(_plans_table(title, explorer, scored, played))
     console.print(
-        f"nominal: on the model's mean; guaranteed: against an adversary who chooses within {_width(config, beta)} around it"
+        f"nominal: on the model's mean; guaranteed: against an adversary that chooses within {_width(config, beta)} around it"
     )
     for plan, evaluation in played.items():
-        kept = int(np.sum(evaluation.returns >= evaluation.promised.guaranteed))
+        guaranteed = scored[plan].returns.guaranteed
+        kept = int(np.sum(evaluation.returns >= guaranteed))
         console.print(
-            f"{plan} plan: the true system brought at least the guaranteed value in {kept} of {explorer.num_seeds}; "
-            f"lowest guaranteed {np.min(evaluation.promised.guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
+            f"{plan} plan: the true system returned at least the guaranteed value in {kept} of {explorer.num_seeds}; "
+            f"lowest guaranteed {np.min(guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
         )
-    plain, robust = (evaluation.promised for evaluation in played.values())
-    same = int(np.sum((plain.guaranteed == robust.guaranteed) & (plain.nominal == robust.nominal)))
+    alike = [getattr(plain.returns, name) == getattr(robust.returns, name) for name in ("guaranteed", "nominal")]
+    same = int(np.sum(np.all(alike, axis=0)))
     if same:
         console.print(f"in {same} of {explorer.num_seeds} the robust plan is the plain one: no cautious plan guarantees more")
     _save_film(film, task, played["robust"], console)
 
 
+def _plans_table(title: str, explorer: Explorer, scored: dict[str, ScoredPolicy], played: dict[str, Evaluation]) -> Table:
+    table = Table("seed", "plan", "nominal", "guaranteed", "true system", title=title)
+    for i, seed in enumerate(explorer.seeds):
+        for plan, evaluation in played.items():
+            values = (scored[plan].returns.nominal, scored[plan].returns.guaranteed, evaluation.returns)
+            table.add_row(str(seed), plan, *(f"{value[i]:.1f}" for value in values), end_section=plan == "robust")
+    for column in (table.columns[0], *table.columns[2:]):
+        column.justify = "right"
+    return table
+
+
 def _width(config: RunConfig, beta: float) -> str:
     """How wide the confidence region is, in words."""
-    return f"{beta:g} epistemic stds" if config.confidence == "constant" else f"the confidence region ({config.confidence})"
+    rule = config.confidence.beta_rule
+    return f"{beta:g} epistemic stds" if rule is None else f"the confidence region ({type(rule).__name__})"
 
 
 def how_it_ended(store: RunStore) -> str | None:
@@ -153,9 +204,9 @@ def demo_opening(config: RunConfig, console: Console) -> None:
         "\nA pendulum hangs down. Sonde does not know its equations; it may perturbation it for "
         f"{config.rounds} x {config.horizon} steps of {TIME_STEP} s,\n"
         "and chooses each perturbation so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
-        "After each episode we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
-        "information: what the episode's measurements could tell at most, in nats.\n"
-        "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that episodes compare).\n"
+        "After each round we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
+        "information: what the round's measurements could tell at most, in nats.\n"
+        "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that rounds compare).\n"
         "model error: rms error of the predicted next state, anywhere in reach.\n"
         "swing-up, keep-down: return of the task planned on the learned model (0 is perfect, higher is better).\n",
         soft_wrap=True,
@@ -173,14 +224,14 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
     steps = explorer.transitions
     console.print(
         f"\nWhat was learned: from {steps} measurements ({steps * TIME_STEP:.0f} s of pendulum time) the model predicts "
-        f"the next state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first episode: "
+        f"the next state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first round: "
         f"{first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic_common']:.3f} to "
         f"{last['max_epistemic_common']:.3f}.\n"
         f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "
         f"{returns['oracle']:.0f}, random perturbations get {returns['random']:.0f}:\n"
         f"on a scale from random (0) to perfect knowledge (1) that is {score:.2f}.\n\n"
         f"Files: {store.folder}\n"
-        "  metrics.jsonl        one line per episode\n"
+        "  metrics.jsonl        one line per round\n"
         "  figures/curves.png   how uncertainty fell and returns rose\n"
         "  figures/states.png   where it went, over what it does not know\n"
         "  data, checkpoints    the measurements, and the model, to go on from\n\n"

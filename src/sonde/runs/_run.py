@@ -1,253 +1,275 @@
-"""A whole run: Algorithm 1 with metrics and checkpoints after every episode."""
+"""A whole run: Algorithm 1 with metrics and checkpoints after every round."""
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Array, Key
 
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control._rollout import OnStep, repeated_rollouts
-from sonde.data import Data, Trajectory
-from sonde.evaluation._evaluate import Evaluation, evaluate
-from sonde.evaluation._metrics import judge, prediction_error, realised_information_gain
+from sonde.control import OnStep, Rollouts, SimulatorPool, run_rollouts
+from sonde.data import Trajectory
+from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
-from sonde.imagination import Pessimistic
-from sonde.models._base import Posterior
-from sonde.models._calibration import LEVELS, Calibration, calibration_error
-from sonde.runs._config import EXPLORE, RunConfig
+from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._config import EXPLORE, RunConfig, refuse_another
+from sonde.runs._round_metrics import per_seed, round_metrics
 from sonde.runs._store import RunStore
-from sonde.runs._theory_metrics import theory_metrics
-from sonde.solvers._policy import Policy
-from sonde.worlds._base import World, has_simulator
+from sonde.solvers import Policy
+from sonde.worlds import has_simulator
 
-Progress = Callable[[str, int, list[dict[str, Any]] | None], None]
-"""progress(phase, episode, rows): called when a phase of an episode begins, and with its metrics when it is done.
-
-Within a phase that is stepped outside of JAX it is called after each step, with what was done behind a slash ("plan/17").
-"""
+Result = TypeVar("Result")
 
 
-def build_explorer(config: RunConfig, existing: Trajectory | None = None) -> Explorer:
-    """The explorer that a config describes; `existing` are the measurements that it starts from."""
+def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
+    """Explore a system to the end, with everything on disk after every round.
+
+    A folder that exists must be a run with the same config: it is continued after its last finished round, with the results that
+    it would have had without the interruption.
+
+    Args:
+        config: What to explore, how, and for how long.
+        folder: Folder of the run.
+        callbacks: Who listens.
+        overwrite: Replace a run that exists.
+
+    Returns:
+        The explorer after the last round.
+
+    """
+    path = Path(folder)
+    if path.exists() and not overwrite:
+        store = RunStore.open(path)
+        refuse_another(store.config, config, path)
+        store.config = config  # the caller's own classes, in place of those that were loaded by name
+    else:
+        store = RunStore.create(path, config, overwrite)
+    return run(store, callbacks)
+
+
+def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) -> Explorer:
+    """The explorer that a config describes.
+
+    Args:
+        config: The config.
+        initial_data: Measurements [N, ...] that it will start from; they need room beside those of the rounds.
+
+    """
+    method = config.method
+    if config.exploration_task is not None:
+        method = method.for_task(reward_named(config.world, config.exploration_task))
     return Explorer(
-        config.method,
+        method,
         config.model,
         config.solver,
-        state_dim=config.world.state_dim,
-        action_dim=config.world.action_dim,
-        capacity=config.data_capacity + (0 if existing is None else existing.states.shape[-2]),
+        config.world.spec,
+        capacity=config.data_capacity + (0 if initial_data is None else initial_data.states.shape[-2]),
         seeds=config.seed_list,
-        beta=config.beta,
         confidence=config.confidence,
-        delta=config.delta,
-        norm_bound=config.norm_bound,
-        particles=config.particles,
-        imagine_noise=config.imagine_noise,
-        holdout=config.holdout,
-        recalibrate=config.recalibrate,
-        reward=None if config.task is None else reward_named(config.world, config.task),
     )
 
 
 def restore_explorer(store: RunStore, round_number: int) -> Explorer:
-    """The explorer as it was after `episode`."""
-    existing = store.load_initial_data()
-    explorer = build_explorer(store.config, existing)
+    """The explorer as it was after a round.
+
+    Args:
+        store: The run.
+        round_number: A round with a checkpoint; 0 for the beginning.
+
+    """
+    initial_data = store.load_initial_data()
+    explorer = build_explorer(store.config, initial_data)
     if round_number > 0:
         params = store.load_checkpoint(round_number, explorer.params)
-        explorer.restore(store.load_data(round_number), params, existing)
-    elif existing is not None:
-        explorer.start_from(existing)
+        explorer.restore(store.load_data(round_number), params, initial_data)
+    elif initial_data is not None:
+        explorer.start_from(initial_data)
     return explorer
 
 
-def run(store: RunStore, progress: Progress, from_round: int | None = None) -> Explorer:
-    """Explore until all episodes are done, or those that are suffice (`until` of the config).
+def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | None = None) -> Explorer:
+    """Explore until all rounds are done, or until the stopping rule of the config is satisfied.
 
-    It starts after the newest checkpoint, or after `from_episode`.
+    Args:
+        store: The run.
+        callbacks: Who listens.
+        from_round: Start after this round; by default after the newest checkpoint.
+
+    Returns:
+        The explorer after the last round.
+
     """
     if not has_simulator(store.config.world):
-        raise SondeError(f"{store.folder}: this system is run by its owner; go on with sonde.Experiment (ask and tell)")
-    with store.locked():
+        raise SondeError(f"{store.folder}: only its owner can run this system; continue with sonde.Experiment (ask and tell)")
+    listeners = Callbacks(callbacks)
+    with store.locked(), SimulatorPool() as pool:
         checkpoints = store.checkpoints()
         start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        while explorer.round < store.config.rounds and store.why_stopped() is None:
-            one_round(store, explorer, progress)
+        with _listening(listeners, store):
+            while explorer.round < store.config.rounds and store.why_stopped() is None:
+                one_round(store, explorer, listeners, pool)
         return explorer
 
 
+@contextlib.contextmanager
+def _listening(listeners: Callback, store: RunStore) -> Iterator[None]:
+    listeners.on_run_start(store.config, store.load_metrics())
+    try:
+        yield
+    finally:
+        listeners.on_run_end()
+
+
+class RoundClock:
+    """The phases of one round: tells callbacks when each begins, and adds up how long it took."""
+
+    def __init__(self, listeners: Callback, round_number: int):
+        """Start with no time spent.
+
+        Args:
+            listeners: Who is told.
+            round_number: The round, from 1.
+
+        """
+        self.listeners, self.round = listeners, round_number
+        self.seconds: dict[str, float] = dict.fromkeys(("plan", "fit", "world", "evaluate"), 0.0)
+
+    def __call__(self, phase: str, work: Callable[[], Result]) -> Result:
+        """Do some work as a phase.
+
+        Args:
+            phase: Name of the phase.
+            work: What to do.
+
+        """
+        self.listeners.on_phase(self.round, phase, "")
+        began = time.perf_counter()
+        result = work()
+        self.seconds[phase] += time.perf_counter() - began
+        return result
+
+    def on_step(self, phase: str, what: str = "") -> OnStep:
+        """What to call after each step of a host world.
+
+        Args:
+            phase: The phase that the steps belong to.
+            what: What is being run, such as a task.
+
+        """
+        return lambda taken, _: self.listeners.on_phase(self.round, phase, f"{what} {taken}".strip())
+
+
 @double_precision
-def experiment(config: RunConfig, explorer: Explorer, on_step: OnStep | None = None) -> tuple[Policy, Trajectory]:
-    """Ask for a policy and run it on the true system, as often as the config wants."""
+def collect(
+    config: RunConfig, explorer: Explorer, pool: SimulatorPool | None = None, on_step: OnStep | None = None
+) -> tuple[Policy, Trajectory]:
+    """Ask for a policy and run it on the true system, as often as the config says.
+
+    Args:
+        config: The config.
+        explorer: Who is asked.
+        pool: Simulators to reuse.
+        on_step: Called after each step of a host world.
+
+    Returns:
+        The policy, and the measurements of the round.
+
+    """
     controller = explorer.ask()
-    asked = (config.horizon, config.rollouts, config.side_by_side)
-    first, *others = repeated_rollouts(config.world, controller, *asked, on_step)
+    rollouts = Rollouts(config.horizon, config.rollouts, config.max_copies)
+    first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
-class Phases:
-    """Runs the phases of an episode: says when each begins, and adds up how long it took."""
-
-    def __init__(self, progress: Progress, round_number: int):
-        """`episode` counts from 1."""
-        self.progress, self.round = progress, round_number
-        self.seconds: dict[str, float] = {}
-
-    def __call__(self, phase: str, work: Callable[[], Any]) -> Any:
-        """What the work returns."""
-        self.progress(phase, self.round, None)
-        began = time.perf_counter()
-        result = work()
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
-        return result
-
-
 @double_precision
-def one_round(store: RunStore, explorer: Explorer, progress: Progress) -> None:
-    """Ask, roll out, learn."""
-    number = explorer.round + 1
-    timed = Phases(progress, number)
-    on_step = lambda taken, _: progress(f"plan/{taken}", number, None)
-    policy, trajectory = timed("plan", lambda: experiment(store.config, explorer, on_step))
-    timed.seconds["plan"] -= trajectory.world_seconds
-    learn(store, explorer, trajectory, {EXPLORE: policy}, timed)
+def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool) -> None:
+    """Ask, roll out, learn.
+
+    Args:
+        store: The run.
+        explorer: The explorer, which is changed.
+        listeners: Who is told.
+        pool: Open simulators.
+
+    """
+    clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
+    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, clock.on_step("plan")))
+    # a world written in JAX steps inside the compiled rollout: its time is part of the planning
+    clock.seconds["world"] = pool.seconds - simulated
+    clock.seconds["plan"] -= clock.seconds["world"]
+    learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool)
 
 
 @double_precision
 def learn(
-    store: RunStore, explorer: Explorer, trajectory: Trajectory, policies: Mapping[str, Policy], timed: Phases
-) -> list[dict[str, Any]]:
-    """Tell, judge, save: the end of every episode, whoever ran it. Returns its metrics, one row per run.
+    store: RunStore,
+    explorer: Explorer,
+    trajectory: Trajectory,
+    policies: Mapping[str, Policy],
+    clock: RoundClock,
+    pool: SimulatorPool | None = None,
+) -> list[Row]:
+    """Tell, evaluate, save: the end of every round, whoever ran it.
 
     The measurements [S, T, ...] come to disk first: they cost more than what is learned from them.
+
+    Args:
+        store: The run.
+        explorer: The explorer, which is changed.
+        trajectory: Measurements of the round.
+        policies: Policies of the round, by name.
+        clock: The clock of the round.
+        pool: Open simulators.
+
+    Returns:
+        Metrics of the round, one row per seed.
+
     """
-    config, number, before, policies = store.config, timed.round, explorer.posterior, dict(policies)
-    knows_nothing = explorer.transitions == 0
-    timed.seconds["world"] = trajectory.world_seconds
+    config, number, before = store.config, clock.round, explorer.posterior
+    first = explorer.transitions == 0
     store.save_data(number, trajectory)
-    timed("fit", lambda: explorer.tell(trajectory))
-
-    def judged() -> dict[str, np.ndarray]:
-        metrics = judge(explorer.posterior, explorer.data, config.world)
-        visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
-        realised = realised_information_gain(before, *visited)
-        error = unknown if knows_nothing else prediction_error(before, *visited, trajectory.next_states)
-        planned = trajectory.planned_information
-        expected = unknown if planned is None else planned.sum(axis=1)
-        held_out = {} if explorer.calibration is None else calibration_metrics(explorer.calibration)
-        gains = {"planned_information_gain": expected, "realised_information_gain": realised}
-        of_world = episode_metrics(config.world, trajectory)
-        return {**gains, "prediction_error": error, **metrics, **held_out, **theory_metrics(explorer, config), **of_world}
-
-    def tried(last: bool) -> dict[str, np.ndarray]:
-        every = config.evaluate_every
-        due = every > 0 and (number % every == 0 or last)
-        if not due or not has_simulator(config.world):
-            return {}
-        found = {}
-        for task in config.task_names:
-            on_step = lambda taken, _, task=task: timed.progress(f"evaluate/{task_label(task)} {taken}", number, None)
-            played = evaluate_task(config, explorer, task, explorer.posterior, on_step)
-            found[f"return/{task_label(task)}"], policies[task_label(task)] = played.returns, played.policy
-            if played.success is not None:
-                found[f"success/{task_label(task)}"] = played.success
-        return found
-
-    metrics, rule = timed("evaluate", judged), config.stopping_rule
-    stopped = None if rule is None else rule.why_stop(_per_seed(metrics), number, config.rounds)
+    clock("fit", lambda: explorer.tell(trajectory))
+    result = RoundResult(explorer, trajectory, before, config.world)
+    metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
+    stopped = None if rule is None else rule.why_stop(per_seed(metrics), number, config.rounds)
     last = stopped is not None or number == config.rounds
-    metrics |= timed("evaluate", lambda: tried(last))
-    # a world written in JAX steps inside the compiled episode: its time is part of the planning
-    times = {f"seconds/{phase}": timed.seconds.get(phase, 0.0) for phase in ("plan", "fit", "world", "evaluate")}
+    returns, solved = clock("evaluate", lambda: _evaluate_tasks(config, explorer, clock, last, pool))
+    metrics |= returns
+    shared = {
+        **{f"seconds/{phase}": seconds for phase, seconds in clock.seconds.items()},
+        **({} if stopped is None else {"stopped": stopped}),
+    }
     rows = [
-        {
-            "seed": seed,
-            "round": number,
-            "transitions": explorer.transitions,
-            **measured,
-            **times,
-            **({} if stopped is None else {"stopped": stopped}),
-        }
-        for seed, measured in zip(explorer.seeds, _per_seed(metrics), strict=True)
+        {"seed": seed, "round": number, "transitions": explorer.transitions, **measured, **shared}
+        for seed, measured in zip(explorer.seeds, per_seed(metrics), strict=True)
     ]
-    store.save_policies(policies)
+    store.save_policies({**policies, **solved})
     store.append_metrics(rows)
     store.save_checkpoint(number, explorer.params)
-    timed.progress("done", number, rows)
+    clock.listeners.on_round_end(number, rows)
     return rows
 
 
-def evaluate_task(
-    config: RunConfig, explorer: Explorer, task: str, posterior: Posterior | None, on_step: OnStep | None = None
-) -> Evaluation:
-    """Solve a task as the config says, on a posterior (random actions without one), where the explorer stands."""
-    return evaluate_as_configured(config, task, posterior, explorer.keys(), explorer.data, on_step)
-
-
-def evaluate_as_configured(
-    config: RunConfig,
-    task: str,
-    posterior: Posterior | None,
-    keys: Key[Array, " seeds"],
-    data: Data | None,
-    on_step: OnStep | None = None,
-    adversary: Pessimistic | None = None,
-    robust: bool = False,
-    plain: Evaluation | None = None,
-) -> Evaluation:
-    """Solve a task as the config says; see `evaluate`."""
-    settings = config.settings_for(task)
-    return evaluate(
-        config.world,
-        posterior,
-        task,
-        settings.solver,
-        settings.horizon,
-        keys,
-        data,
-        config.evaluation_rollouts,
-        on_step,
-        config.side_by_side,
-        config.evaluation_members,
-        adversary,
-        robust,
-        plain,
-    )
-
-
-def episode_metrics(world: World, trajectory: Trajectory) -> dict[str, np.ndarray]:
-    """What the world says of the episodes of an experiment, per run [S]: the mean over them."""
-    found: list[dict[str, float]] = []
-    for states, next_states, over in zip(trajectory.states, trajectory.next_states, _ends(trajectory), strict=True):
-        cuts = np.flatnonzero(over[:-1]) + 1
-        parts = zip(np.split(states, cuts), np.split(next_states, cuts), strict=True)
-        rounds = [world.episode_metrics(*part) for part in parts]
-        found.append({name: float(np.mean([round_number[name] for round_number in rounds])) for name in rounds[0]})
-    return {name: np.array([run[name] for run in found]) for name in found[0]}
-
-
-def _ends(trajectory: Trajectory) -> np.ndarray:
-    """Where episodes end [S, T]."""
-    return np.zeros(trajectory.states.shape[:2], bool) if trajectory.over is None else trajectory.over
-
-
-def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
-    """How the model did on held-out measurements, before and after calibration, per run [S]; NaN where none were held out."""
-    metrics = {}
-    for name, share in (("before", calibration.before), ("after", calibration.after)):
-        metrics[f"calibration/error_{name}"] = np.asarray(calibration_error(share))
-        metrics[f"calibration/coverage90_{name}"] = np.asarray(share)[:, np.isclose(LEVELS, 0.9)].mean(axis=(1, 2))
-    return metrics
-
-
-def _per_seed(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]:
-    """JSON knows no NaN: what a method does not have (a random one plans nothing) is null."""
-    number = lambda value: float(value) if np.isfinite(value) else None
-    return [dict(zip(metrics, map(number, values), strict=True)) for values in zip(*metrics.values(), strict=True)]
+def _evaluate_tasks(
+    config: RunConfig, explorer: Explorer, clock: RoundClock, last: bool, pool: SimulatorPool | None
+) -> tuple[dict[str, np.ndarray], dict[str, Policy]]:
+    """Returns and success of all tasks per seed, and the policies that achieved them, if an evaluation is due."""
+    metrics, policies = dict[str, np.ndarray](), dict[str, Policy]()
+    every = config.evaluate_every
+    due = every > 0 and (clock.round % every == 0 or last)
+    for task in config.task_names if due and has_simulator(config.world) else ():
+        label = task_label(task)
+        on_step = clock.on_step("evaluate", label)
+        learned = Learned(explorer.posterior, explorer.data)
+        played = evaluate(config.task_setup(task), learned, explorer.keys(), pool=pool, on_step=on_step)
+        metrics[f"return/{label}"], policies[label] = played.returns, played.policy
+        if played.success is not None:
+            metrics[f"success/{label}"] = played.success
+    return metrics, policies

@@ -3,7 +3,7 @@
     DIR/config.json                    what was asked for
     DIR/metrics.jsonl                  one line per seed and episode
     DIR/data/0001.safetensors          the measurements of episode 1, all seeds [S, T, ...]
-    DIR/data/existing.safetensors      the measurements that the run started from, if any (`existing`)
+    DIR/data/initial.safetensors       the measurements that the run started from, if any
     DIR/policies/swing-up.safetensors  trained policies of the last episode, all seeds, to use without planner (`sonde.control.deploy`)
     DIR/checkpoints/0001.safetensors   what was learned after episode 1 (the last two are kept)
     DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
@@ -31,14 +31,15 @@ import safetensors.numpy
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, sync_folder, write_atomically
 from sonde.data import Trajectory
-from sonde.evaluation._tasks import check_aim, reward_named, task_named
-from sonde.runs._config import RunConfig, from_json, to_json, with_absolute_paths
+from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
+from sonde.runs._codec import from_json, to_json
+from sonde.runs._config import RunConfig, with_absolute_paths
 from sonde.runs._initial_data import initial_data_checksum, load_initial_data, save_initial_data
 from sonde.runs._measurements import read_measurements
-from sonde.solvers._policy import Policy
-from sonde.worlds._base import has_simulator
+from sonde.solvers import Policy
+from sonde.worlds import has_simulator
 
-FORMAT = 1
+FORMAT = 2
 KEPT_CHECKPOINTS = 2
 FOLDERS = ("data", "checkpoints", "figures")
 
@@ -55,13 +56,13 @@ class RunStore:
         """A new run; a folder that exists is left untouched unless `overwrite` says otherwise."""
         folder = folder.absolute()
         config = with_absolute_paths(config)
-        for task in config.tasks:
-            check_aim(task_named(config.world, task), config.settings_for(task).solver, task)
-        if config.task is not None:
-            reward_named(config.world, config.task)
+        for task in config.evaluation_tasks:
+            check_goal_support(task_named(config.world, task), config.settings_for(task).solver, task)
+        if config.exploration_task is not None:
+            reward_named(config.world, config.exploration_task)
         if config.stopping_rule is not None:
             config.stopping_rule.check_world(config.world)
-        existing = None if config.data is None else read_measurements(config.data, config.world)
+        initial_data = None if config.data is None else read_measurements(config.data, config.world)
         if folder.exists() and not overwrite:
             raise SondeError(
                 f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
@@ -74,8 +75,8 @@ class RunStore:
         draft.chmod(0o755)
         for name in FOLDERS:
             (draft / name).mkdir()
-        if existing is not None:
-            save_initial_data(draft, existing)
+        if initial_data is not None:
+            save_initial_data(draft, initial_data)
         write_atomically(draft / "config.json", to_json(config).encode())
         if not folder.exists():
             draft.rename(folder)
@@ -98,7 +99,7 @@ class RunStore:
             raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json") from None
         except UnicodeDecodeError:
             raise SondeError(f"{path} is not text; restore it from a copy") from None
-        store = cls(folder.absolute(), from_json(text, str(path)))
+        store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
         missing = [name for name in FOLDERS if not (folder / name).is_dir()]
         if missing:
             raise SondeError(f"{folder} is not whole: it lacks {', '.join(missing)}; restore from a copy")
@@ -116,7 +117,7 @@ class RunStore:
 
     def save_data(self, round_number: int, trajectory: Trajectory) -> None:
         """The measurements of `episode` (counted from 1)."""
-        given = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states", "terminated", "over")}
+        given = {name: getattr(trajectory, name) for name in ("states", "actions", "next_states", "terminated", "truncated")}
         arrays = {name: array for name, array in given.items() if array is not None}
         write_atomically(self.data_path(round_number), safetensors.numpy.save(_contiguous(arrays)))
 
@@ -146,7 +147,7 @@ class RunStore:
     def save_policies(self, policies: Mapping[str, Policy]) -> None:
         """Those policies, by name, that are trained and can be used without a planner; they replace the last ones."""
         for name, policy in policies.items():
-            content = policy.for_file()
+            content = policy.to_bytes()
             if content is not None:
                 (self.folder / "policies").mkdir(exist_ok=True)
                 write_atomically(self.folder / "policies" / f"{name}.safetensors", content)
@@ -173,7 +174,7 @@ class RunStore:
             "config": checksum(to_json(self.config).encode()),
             "arrays": checksum(content),
             "data": [checksum(self.data_path(e).read_bytes()) for e in range(1, round_number + 1)],
-            "existing": initial_data_checksum(self.folder),
+            "initial_data": initial_data_checksum(self.folder),
         }
         write_atomically(note, json.dumps(facts, indent=2).encode())
         for old in self.checkpoints()[:-KEPT_CHECKPOINTS]:
@@ -190,9 +191,9 @@ class RunStore:
                 note, _ = self._checkpoint_paths(round_number)
                 hint = f"restore it from a copy; or, if data/ is whole, remove {note}: what it held is then learned again"
             elif good:
-                hint = f"an older checkpoint is good: 'sonde resume {self.folder} --from-episode {good[-1]}' uses it"
+                hint = f"an older checkpoint is good: 'sonde resume {self.folder} --from-round {good[-1]}' uses it"
             else:
-                hint = f"no older checkpoint is good: 'sonde resume {self.folder} --from-episode 0' starts the run anew"
+                hint = f"no older checkpoint is good: 'sonde resume {self.folder} --from-round 0' starts the run anew"
             raise SondeError(f"{error}; {hint}") from None
 
     def _is_good(self, round_number: int, like: Any) -> bool:
@@ -238,7 +239,7 @@ class RunStore:
         checksums = facts.get("data")
         if not isinstance(checksums, list) or len(checksums) != round_number:
             raise SondeError(f"{name} is foreign: it does not list the data of {round_number} episodes")
-        if facts.get("existing") != initial_data_checksum(self.folder):
+        if facts.get("initial_data") != initial_data_checksum(self.folder):
             raise SondeError(f"{name} is foreign: it was made in a run that started from other measurements")
         for number, expected in enumerate(checksums, start=1):
             data = self.data_path(number)

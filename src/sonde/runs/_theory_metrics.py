@@ -13,7 +13,8 @@ from sonde._internal.precision import double_precision
 from sonde.data import Data
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
-from sonde.models._beta import LARGEST, Confidence
+from sonde.models import RKHSBeta
+from sonde.models._beta import LARGEST
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._prior import Prior, plain_gp, told_and_left
@@ -23,13 +24,28 @@ from sonde.theory._rates import theorem_bound
 from sonde.worlds import World
 
 
+def rkhs_rule(config: RunConfig) -> RKHSBeta:
+    """The theory's rule for beta: the run's own, if that is what it uses.
+
+    Args:
+        config: The config of the run.
+
+    """
+    rule = config.confidence.beta_rule
+    return rule if isinstance(rule, RKHSBeta) else RKHSBeta()
+
+
 def keeps_its_prior(config: RunConfig) -> bool:
     """Whether the prior is the same in all episodes, so that the theory applies: nothing is fitted, nothing recalibrated."""
-    return isinstance(config.model, GaussianProcess) and config.model.hyperparameters == "fixed" and not config.recalibrate
+    return (
+        isinstance(config.model, GaussianProcess)
+        and config.model.hyperparameters == "fixed"
+        and not config.confidence.recalibrate
+    )
 
 
 @eqx.filter_jit
-def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: Confidence) -> tuple[Array, Array, Array]:
+def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: RKHSBeta) -> tuple[Array, Array, Array]:
     """Information gain per output, beta per output, and the largest 1/2 |sigma|^2 at the points."""
     prior = Prior.of(posterior)
     # what is fixed is the same for all outputs, but for their units
@@ -66,7 +82,7 @@ def theory_metrics(explorer: Explorer, config: RunConfig) -> dict[str, np.ndarra
     if not keeps_its_prior(config) or explorer.capacity > LARGEST or explorer.round == 0:
         return {}
     assert isinstance(config.model, GaussianProcess)
-    rule = Confidence("rkhs", delta=config.delta, norm_bound=config.norm_bound)
+    rule = rkhs_rule(config)
     posterior, points = plain_gp(explorer.posterior), _reachable_points(config.world)
     # one run after the other: each has a matrix of all its data
     found = [

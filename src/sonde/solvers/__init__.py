@@ -1,9 +1,30 @@
-"""Optimal-control solvers. To add one, write its class in a file of its own and a line in `SOLVERS`."""
+"""Solvers of optimal-control problems: problem in, policy out.
 
-from sonde.solvers._base import ControlProblem, Planner, Solver
+To write your own, subclass `Solver` or `Planner` as a frozen dataclass and pass an instance; `SOLVERS` only names the built-in
+ones for the command line.
+"""
+
+from sonde.solvers._base import AnytimePlanner, Planner, PlanningPolicy, Solver
 from sonde.solvers._icem import ICEM
+from sonde.solvers._policy import AnytimePolicy, Policy, RandomPolicy
+from sonde.solvers._problem import ControlProblem
 from sonde.solvers._sac import SAC
+from sonde.solvers._solve import solve
 
 SOLVERS: dict[str, type[Solver]] = {"icem": ICEM, "sac": SAC}
+"""Names of solvers for the command line."""
 
-__all__ = ["ICEM", "SAC", "SOLVERS", "ControlProblem", "Planner", "Solver"]
+__all__ = [
+    "ICEM",
+    "SAC",
+    "SOLVERS",
+    "AnytimePlanner",
+    "AnytimePolicy",
+    "ControlProblem",
+    "Planner",
+    "PlanningPolicy",
+    "Policy",
+    "RandomPolicy",
+    "Solver",
+    "solve",
+]

@@ -69,7 +69,7 @@ class ActorPolicy(Policy):
         states = self.normaliser(x)[None]
         return response(self.adversary, states, middle(self.network(states)))[0].astype(x.dtype)
 
-    def for_file(self) -> bytes:
+    def to_bytes(self) -> bytes:
         """All layers, with the leading axis of runs."""
         arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}

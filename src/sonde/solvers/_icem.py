@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 from sonde._internal.coloured_noise import coloured_noise
 from sonde._internal.errors import SondeError, one_of, positive
-from sonde.fields import added_later
-from sonde.solvers._base import Anytime, ControlProblem
+from sonde.solvers._base import AnytimePlanner
+from sonde.solvers._problem import ControlProblem
 
 
 class ICEMState(eqx.Module):
@@ -37,7 +37,7 @@ class ICEMSearch(eqx.Module):
 
 
 @dataclass(frozen=True)
-class ICEM(Anytime):
+class ICEM(AnytimePlanner):
     """Sampling-based planner with a receding horizon."""
 
     horizon: int = 20
@@ -60,7 +60,7 @@ class ICEM(Anytime):
     """Each iteration draws this factor fewer plans than the one before, though never fewer than twice the elites."""
     aggregate: Literal["sum", "best"] = "sum"
     """What a plan is worth: the sum of its steps' rewards, or its best step's; the mean over particles of that."""
-    use_mean: bool = added_later(True)
+    use_mean: bool = True
     """Also try the mean itself, in the last iteration."""
 
     def __post_init__(self):
@@ -95,7 +95,7 @@ class ICEM(Anytime):
         least = min(2 * self.elites, self.samples)
         return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
 
-    def turns(self, share: float = 1.0) -> tuple[int, ...]:
+    def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
         """A turn is an iteration; its size is how many plans it draws, no fewer than twice the elites."""
         least = min(2 * self.elites, self.samples)
         return tuple(max(int(share * count), least) for count in self.sample_counts())
@@ -116,13 +116,13 @@ class ICEM(Anytime):
         search: ICEMSearch,
         x: Float[Array, " dx"],
         key: Key[Array, ""],
-        turn: Int[Array, ""],
+        iteration: Int[Array, ""],
         last: Bool[Array, ""],
         size: int,
     ) -> ICEMSearch:
         """One iteration with `size` draws."""
         worth = jnp.sum if self.aggregate == "sum" else jnp.max
-        noise_key, draws_key = jax.random.split(jax.random.fold_in(key, turn))
+        noise_key, draws_key = jax.random.split(jax.random.fold_in(key, iteration))
         noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
         drawn = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
         if self.use_mean:  # in the last iteration it takes the place of one draw

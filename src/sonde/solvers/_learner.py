@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
 from sonde.imagination import NoiseDraws
-from sonde.models._base import Prediction
+from sonde.models import Prediction
 from sonde.models._network import Network
 
 

@@ -20,21 +20,21 @@ class Policy(eqx.Module):
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
 
-    def aimed_at(self, goal: Float[Array, "*seeds dg"] | None) -> "Policy":
+    def with_goal(self, goal: Float[Array, "*seeds dg"] | None) -> "Policy":
         """The same policy for this goal; one that does not plan has no use for it."""
         del goal
         return self
 
-    def for_file(self) -> bytes | None:
+    def to_bytes(self) -> bytes | None:
         """The content of a file from which `sonde.control.deploy` makes the same policy; None if it needs more than a file can hold."""
         return None
 
 
-class Interruptible(Policy):
+class AnytimePolicy(Policy):
     """A policy that thinks about each action in turns, and can act after any of them."""
 
     @abc.abstractmethod
-    def turns(self, share: float = 1.0) -> tuple[int, ...]:
+    def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
         """The size of each turn, if none is cut; turns of one size share a compiled program.
 
         `share` asks for turns that are smaller by this factor, as far as that makes sense.
@@ -46,7 +46,13 @@ class Interruptible(Policy):
 
     @abc.abstractmethod
     def improve(
-        self, search: Any, x: Float[Array, " dx"], key: Key[Array, ""], turn: Int[Array, ""], last: Bool[Array, ""], size: int
+        self,
+        search: Any,
+        x: Float[Array, " dx"],
+        key: Key[Array, ""],
+        iteration: Int[Array, ""],
+        last: Bool[Array, ""],
+        size: int,
     ) -> Any:
         """The search after one more turn, counted from 0; `last`: none will follow."""
 

@@ -25,10 +25,11 @@ from sonde.data import Data
 from sonde.imagination import draw_noise
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
-from sonde.solvers.adversarial import _learning as adversary
 from sonde.solvers._actor import ActorPolicy, response, squashed
-from sonde.solvers._base import ControlProblem, Solver
-from sonde.solvers._learner import Batch, Learner, Adversary, lowest, rescaled, sound, value
+from sonde.solvers._base import Solver
+from sonde.solvers._learner import Adversary, Batch, Learner, lowest, rescaled, sound, value
+from sonde.solvers._problem import ControlProblem
+from sonde.solvers.adversarial import _learning as adversary
 from sonde.solvers.adversarial._learning import AdversaryProblem
 
 

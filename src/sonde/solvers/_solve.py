@@ -8,8 +8,9 @@ from jaxtyping import Array, Key
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import lockstep
 from sonde.data import Data
-from sonde.solvers._base import ControlProblem, Planner, Solver
+from sonde.solvers._base import Planner, Solver
 from sonde.solvers._policy import Policy
+from sonde.solvers._problem import ControlProblem
 
 
 @eqx.filter_jit

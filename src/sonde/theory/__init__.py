@@ -1,7 +1,6 @@
 """What the theory of the paper says, computed: information gains, their maxima, and the theorems' bounds."""
 
-from sonde.models._beta import Confidence, held_out_beta, mean_norm, rkhs_beta
-from sonde.models._prior import Prior
+from sonde.models import Prior, held_out_beta, mean_norm, rkhs_beta
 from sonde.theory._information import (
     GREEDY_SHARE,
     exact_information_gain,
@@ -14,7 +13,6 @@ from sonde.theory._rates import bound_exponent, information_exponent, informatio
 
 __all__ = [
     "GREEDY_SHARE",
-    "Confidence",
     "Prior",
     "bound_exponent",
     "exact_information_gain",

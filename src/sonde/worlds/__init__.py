@@ -1,6 +1,10 @@
-"""True systems. To add one, write its class in a file of its own and a line in `WORLDS`."""
+"""True systems, and tasks on them.
 
-from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World
+To write your own, subclass `JaxWorld` or `HostWorld` as a frozen dataclass and pass an instance; `WORLDS` only names the
+built-in ones for the command line.
+"""
+
+from sonde.worlds._base import Coordinates, HostWorld, JaxWorld, Plane, Simulators, Stepped, Transitions, World, has_simulator
 from sonde.worlds._cheetah import Cheetah
 from sonde.worlds._gym import GymWorld
 from sonde.worlds._mountain_car import MountainCar
@@ -8,7 +12,8 @@ from sonde.worlds._own import OwnSystem
 from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._reacher import Reacher
 from sonde.worlds._swimmer import Swimmer
-from sonde.worlds.fetch._world import FetchConstruction
+from sonde.worlds._task import GoalRewardFunction, GoalTask, RewardFunction, Task
+from sonde.worlds.fetch import FetchConstruction
 
 WORLDS: dict[str, type[World]] = {
     "pendulum": Pendulum,
@@ -20,21 +25,29 @@ WORLDS: dict[str, type[World]] = {
     "gym": GymWorld,
     "own": OwnSystem,
 }
+"""Names of worlds for the command line."""
 
 __all__ = [
     "WORLDS",
     "Cheetah",
+    "Coordinates",
     "FetchConstruction",
+    "GoalRewardFunction",
+    "GoalTask",
     "GymWorld",
     "HostWorld",
     "JaxWorld",
     "MountainCar",
     "OwnSystem",
     "Pendulum",
+    "Plane",
     "Reacher",
+    "RewardFunction",
     "Simulators",
     "Stepped",
     "Swimmer",
+    "Task",
     "Transitions",
     "World",
+    "has_simulator",
 ]

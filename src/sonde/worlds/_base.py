@@ -14,7 +14,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError
+from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
+from sonde.data import SystemSpec
 from sonde.worlds._task import GoalTask, RewardFunction, Task
 
 
@@ -83,8 +85,13 @@ class World(abc.ABC):
         return self
 
     @property
+    def spec(self) -> SystemSpec:
+        """Names of states and actions, which is all that an `Explorer` needs to know of a world."""
+        return SystemSpec(self.state_names, self.action_names)
+
+    @property
     def state_dim(self) -> int:
-        """Numbers in a state."""
+        """Number of state dimensions."""
         return len(self.state_names)
 
     @property
@@ -120,6 +127,11 @@ class World(abc.ABC):
         """
         del states, next_states
         return {}
+
+    @property
+    def metric_specs(self) -> tuple[MetricSpec, ...]:
+        """What the names of `episode_metrics` mean, for figures and documentation."""
+        return ()
 
     def plane(self) -> Plane | None:
         """How to draw states in two dimensions; None where no picture would be fair to them."""
@@ -163,8 +175,13 @@ class Stepped(NamedTuple):
     next_states: np.ndarray
     terminated: np.ndarray
     """The system itself ended its episode (it fell, it broke)."""
-    over: np.ndarray
-    """The episode is over, for that reason or for lack of time: the copy wants to be restarted."""
+    truncated: np.ndarray
+    """The episode was cut off for another reason, such as a time limit."""
+
+    @property
+    def ended(self) -> np.ndarray:
+        """Where a new episode must be started [S]."""
+        return self.terminated | self.truncated
 
 
 class Simulators(abc.ABC):

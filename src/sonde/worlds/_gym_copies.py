@@ -205,7 +205,7 @@ class GymCopies(Simulators):
         """Advance every copy; the vector environment gives fresh arrays each time."""
         with _blaming(self.env, "step"):
             states, _, terminated, truncated, _ = self.copies.step(np.asarray(actions, np.float64))
-        return Stepped(states, terminated, terminated | truncated)
+        return Stepped(states, terminated, truncated)
 
     def restart(self, which: np.ndarray) -> np.ndarray:
         """Start some copies anew, by their own generators."""

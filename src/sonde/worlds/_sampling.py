@@ -54,7 +54,7 @@ def reachable_by_noise(
                 actions[:, t] = steer(x, actions[:, t])
             after = copies.step(actions[:, t])
             states[:, t], next_states[:, t] = x, after.next_states
-            x = copies.restart(after.over) if after.over.any() else after.next_states
+            x = copies.restart(after.ended) if after.ended.any() else after.next_states
     finally:
         copies.close()
     chosen = rng.choice(episodes * steps, points, replace=False)

@@ -8,7 +8,7 @@ import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -46,27 +46,6 @@ LOOKS = {
 }
 OTHER_LOOK = ("#000000", "P")  # of a method without a line above
 LINE_STYLES = ("-", "--", ":", "-.")  # tell groups of the same method apart
-
-
-class Panel(NamedTuple):
-    """One metric in a figure of curves."""
-
-    key: str
-    title: str
-    unit: str
-    log: bool
-
-
-PANELS = (
-    Panel("max_epistemic", "Largest epistemic uncertainty", "state units", True),
-    Panel("max_epistemic_common", "The same, under the common kernel", "state units", True),
-    Panel("mean_epistemic", "Mean epistemic uncertainty", "state units", True),
-    Panel("realised_information_gain", "Realised information gain", "nats per episode", False),
-    Panel("model_rmse", "Error of the mean model (RMSE)", "state units", True),
-    Panel("interaction/moving", "Time in which a block moves", "share of the steps", False),
-    Panel("interaction/blocks_moved", "Blocks moved by half a block", "per rollout", False),
-    Panel("interaction/highest_lift", "Highest lift of a block", "m, mean over rollouts", False),
-)
 
 
 @dataclasses.dataclass
@@ -109,7 +88,7 @@ def grouped(stores: Sequence[RunStore]) -> list[Group]:
         rows = store.load_metrics()
         if not rows:
             raise SondeError(f"{store.folder} has no finished episode yet: there is nothing to draw")
-        followed = {"rounds": 1, "evaluate_every": 1, "side_by_side": 1, "seeds": 1, "first_seed": 0, "capacity": None}
+        followed = {"rounds": 1, "evaluate_every": 1, "max_copies": 1, "seeds": 1, "first_seed": 0, "capacity": None}
         shared = dataclasses.replace(store.config, **followed)
         own = Group(shared, [store.folder], rows)
         same = next((g for g in groups if g.config == shared and not g.seeds & own.seeds), None)
@@ -125,23 +104,20 @@ def labels(groups: Sequence[Group]) -> list[str]:
     """What the legend calls each group: its method, its folder if another group shares the method, and its seeds."""
     folders, names = [group.folders[0].name for group in groups], []
     for group, folder in zip(groups, folders, strict=True):
-        method, seeds, others = group.config.method, len(group.seeds), len(group.folders) - 1
-        name = method if group.config.task is None else f"{method} for {group.config.task}"
-        if sum(other.config.method == method for other in groups) > 1:
+        method, seeds, others = group.config.method.name, len(group.seeds), len(group.folders) - 1
+        name = method if group.config.exploration_task is None else f"{method} for {group.config.exploration_task}"
+        if sum(other.config.method.name == method for other in groups) > 1:
             name += f" in {folder if folders.count(folder) == 1 else Path(*group.folders[0].parts[-2:])}"
             name += f" and {others} more" if others else ""
         names.append(f"{name} ({seeds} seed{'s' if seeds > 1 else ''})")
     return names
 
 
-def panels_of(groups: Sequence[Group]) -> list[Panel]:
-    """The panels for which there is anything to draw."""
+def drawn_keys(groups: Sequence[Group]) -> list[str]:
+    """Keys of the metrics for which there is anything to draw, in the order of the schema."""
     rows = [row for group in groups for row in group.rows]
-    tasks = dict.fromkeys(key for row in rows for key in row if key.startswith("return/"))
-    returns = [Panel(key, f"Return on {key.removeprefix('return/')}", "sum of rewards", False) for key in tasks]
-    solved = dict.fromkeys(key for row in rows for key in row if key.startswith("success/"))
-    successes = [Panel(key, f"Success on {key.removeprefix('success/')}", "share solved", False) for key in solved]
-    return [panel for panel in (*PANELS, *returns, *successes) if curve(rows, panel.key)[0].size]
+    schema = groups[0].config.schema
+    return [key for key in schema.drawn(key for row in rows for key in row) if curve(rows, key)[0].size]
 
 
 def draw_curves(stores: list[RunStore], out: Path) -> None:
@@ -151,22 +127,22 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
     if len(worlds) != 1:
         raise SondeError(f"a figure of curves shows one or more runs on one world, got {', '.join(worlds) or 'no run'}")
     groups = grouped(stores)
-    panels, names = panels_of(groups), labels(groups)
-    if not panels:
+    keys, names = drawn_keys(groups), labels(groups)
+    if not keys:
         raise SondeError(f"{stores[0].metrics_path} has none of the metrics that are drawn")
     rounds = [row["round"] for group in groups for row in group.rows]
     margin = max(0.04 * (max(rounds) - min(rounds)), 0.3)
 
     with matplotlib.rc_context(STYLE):
-        columns = min(len(panels), 3 if len(panels) in (5, 6, 9) else 4)
-        lines = -(-len(panels) // columns)
+        columns = min(len(keys), 3 if len(keys) in (5, 6, 9) else 4)
+        lines = -(-len(keys) // columns)
         figure = Figure(figsize=(max(3.9 * columns, 6.5), 3.1 * lines + 1.1), dpi=150, layout="constrained")
         axes = figure.subplots(lines, columns, squeeze=False).flatten()
-        for ax, panel in zip(axes, panels, strict=False):
-            _draw_panel(ax, panel, groups)
+        for ax, key in zip(axes, keys, strict=False):
+            _draw_panel(ax, key, groups)
             ax.set(xlabel="round", xlim=(min(rounds) - margin, max(rounds) + margin))
             ax.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-        spare, handles = axes[len(panels) :], axes[0].get_lines()
+        spare, handles = axes[len(keys) :], axes[0].get_lines()
         for ax in spare:
             ax.axis("off")
         if len(spare) and len(names) <= len(LOOKS) and max(map(len, names)) <= 32:
@@ -178,12 +154,13 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
         save_figure(figure, out)
 
 
-def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
+def _draw_panel(ax: Axes, key: str, groups: Sequence[Group]) -> None:
     """One metric: a line and a band for each group."""
-    curves = [curve(group.rows, panel.key) for group in groups]
-    methods = [group.config.method for group in groups]
+    spec = groups[0].config.schema.spec(key)
+    curves = [curve(group.rows, key) for group in groups]
+    methods = [group.config.method.name for group in groups]
     # a logarithm cannot show zeros: there they are left out, and a metric that is nothing else gets a plain axis
-    log = panel.log and any((mean > 0).any() for _, mean, _ in curves)
+    log = spec.log and any((mean > 0).any() for _, mean, _ in curves)
     means = [np.where(mean > 0, mean, np.nan) if log else mean for _, mean, _ in curves]
     lows, highs = ([m + sign * np.nan_to_num(band) for m, (_, _, band) in zip(means, curves, strict=True)] for sign in (-1, 1))
     if log:
@@ -199,7 +176,7 @@ def _draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group]) -> None:
         ax.lines[-1].set_markevery((i % every, every))
         low, alpha = np.maximum(means[i] - band, ax.get_ylim()[0]), 0.18 if len(curves) <= 6 else 0.1
         ax.fill_between(rounds, low, highs[i], where=np.isfinite(band), color=colour, alpha=alpha, linewidth=0)
-    ax.set(title=panel.title, ylabel=f"{panel.unit}, log scale" if log else panel.unit)
+    ax.set(title=spec.title_of(key), ylabel=f"{spec.unit}, log scale" if log else spec.unit)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(color="0.9")
 

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -19,9 +20,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import task_label
-from sonde.control._rollout import simulators
-from sonde.evaluation._evaluate import Evaluation
-from sonde.worlds._base import HostWorld, JaxWorld, Simulators, World
+from sonde.evaluation import Evaluation
+from sonde.worlds import HostWorld, JaxWorld, Simulators, World
 
 FRAMES_PER_SECOND = 20.0  # where a step has no time of its own
 FASTEST = 50.0  # what players can show; above it, steps are left out
@@ -41,14 +41,22 @@ def check_film(out: Path) -> None:
         raise SondeError(f"a film cannot be written to {out}: {above} is not a folder that you may write to")
 
 
+def _pictures_of(world: World) -> Any:
+    """The method that draws a world, or its simulators."""
+    if not isinstance(world, HostWorld):
+        return getattr(type(world), "picture", None)
+    copies = world.open(1)
+    copies.close()
+    return type(copies).picture
+
+
 class Film:
     """Films the first run of one evaluation: give it as `on_step` to the evaluation, then `save` that."""
 
-    def __init__(self, out: Path, world: World, num_seeds: int):
+    def __init__(self, out: Path, world: World):
         """`runs` are evaluated in lockstep. What cannot be filmed is refused here."""
         check_film(out)
-        drawn = simulators(world, num_seeds) if isinstance(world, HostWorld) else world
-        if getattr(type(drawn), "picture", None) in (None, JaxWorld.picture, Simulators.picture):
+        if _pictures_of(world) in (None, JaxWorld.picture, Simulators.picture):
             raise SondeError(f"{type(world).__name__} cannot be filmed: it has no picture; write its picture()")
         self.out, self._world = out, world
         self._per_second = FRAMES_PER_SECOND if world.seconds_per_step is None else 1 / world.seconds_per_step
@@ -64,8 +72,9 @@ class Film:
         """Write the film of the evaluation, as far as the first episode of its first run goes."""
         trajectory = evaluation.trajectory
         steps = trajectory.states.shape[1]
-        if trajectory.over is not None and trajectory.over[0].any():
-            steps = 1 + int(np.argmax(trajectory.over[0]))
+        ended = trajectory.ended
+        if ended is not None and ended[0].any():
+            steps = 1 + int(np.argmax(ended[0]))
         achieved = np.concatenate([[0.0], np.cumsum(evaluation.rewards[0])])
 
         def frames() -> Iterator[np.ndarray]:

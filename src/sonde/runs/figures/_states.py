@@ -32,9 +32,9 @@ def episode_of(explorer: Explorer) -> np.ndarray:
 
     The explorer does not note where an episode ends; those of a run are equally long. Told otherwise, these are equal parts.
     """
-    measured = explorer.transitions - explorer.existing
+    measured = explorer.transitions - explorer.initial
     told = 1 + np.arange(measured) * explorer.round // max(measured, 1)
-    return np.concatenate([np.zeros(explorer.existing, int), told])
+    return np.concatenate([np.zeros(explorer.initial, int), told])
 
 
 def span(shown: tuple[float, float] | None, values: np.ndarray) -> tuple[float, float]:
@@ -58,16 +58,16 @@ def states_figure(explorer: Explorer, plane: Plane) -> Figure:
     figure = Figure(figsize=(9, 5.6), dpi=150, layout="constrained")
     ax = figure.subplots()
     field = None if plane.to_state is None else _draw_field(ax, explorer, plane, ranges)
-    existing = round_number == 0
-    if existing.any():
-        ax.scatter(x[existing], y[existing], s=16, facecolors="white", edgecolors="0.3", linewidths=0.6, label="existing data")
+    initial = round_number == 0
+    if initial.any():
+        ax.scatter(x[initial], y[initial], s=16, facecolors="white", edgecolors="0.3", linewidths=0.6, label="initial data")
         ax.legend(loc="upper right", frameon=True, framealpha=0.85)
     steps = BoundaryNorm(np.arange(0.5, rounds + 1), 256)
-    told, colours = (x[~existing], y[~existing]), round_number[~existing]
+    told, colours = (x[~initial], y[~initial]), round_number[~initial]
     size = float(np.clip(24 * 1000 / len(colours), 5, 24))  # many points would hide each other
     points = ax.scatter(*told, c=colours, norm=steps, cmap="plasma", s=size, edgecolors="0.1", linewidths=0.4 * size / 24)
     ticks = np.arange(1, rounds + 1, -(-rounds // 10))
-    equal = (explorer.transitions - explorer.existing) % rounds == 0
+    equal = (explorer.transitions - explorer.initial) % rounds == 0
     label = "round" if equal else "measurements in order, in equal parts"
     figure.colorbar(points, ax=ax, pad=0.03, aspect=30, ticks=ticks, label=label).ax.minorticks_off()
     if field is not None:
@@ -78,7 +78,7 @@ def states_figure(explorer: Explorer, plane: Plane) -> Figure:
     which = f"seed {explorer.seeds[0]}" + (f", the first of {explorer.num_seeds} runs" if explorer.num_seeds > 1 else "")
     what = "Visited states over the model's remaining uncertainty"
     if field is None:
-        projected = f", projected from {explorer.state_dim} dimensions to two" if explorer.state_dim > 2 else ""
+        projected = f", projected from {explorer.spec.state_dim} dimensions to two" if explorer.spec.state_dim > 2 else ""
         what = f"Visited states{projected}"
         ax.grid(color="0.9")
     ax.set_title(f"{what}\n{which}, after episode {rounds}")
@@ -91,7 +91,7 @@ def _draw_field(
     """The model's uncertainty in grey, on a logarithmic scale."""
     assert plane.to_state is not None
     a, b = np.meshgrid(*(np.linspace(*shown, GRID) for shown in ranges))
-    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.action_dim)
+    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.spec.action_dim)
     # four decades are enough to see; and a field that is flat, or zero, still needs two different ends
     top = max(float(field.max()), 1e-12)
     scale = LogNorm(min(max(float(field.min()), 1e-4 * top), top / 2), top)

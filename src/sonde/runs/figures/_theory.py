@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from sonde.evaluation._decay import fit_decay
+from sonde.models import Kernel
 from sonde.theory._rates import bound_exponent
 
 # colours that colour-blind eyes can tell apart, and line styles for print without colour
@@ -27,7 +28,7 @@ def table(rows: Rows, key: str) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def theory_figure(rows: Rows, kernel: str, inputs: int) -> Figure:
+def theory_figure(rows: Rows, kernel: Kernel, inputs: int) -> Figure:
     """Three panels from a run's metrics; `kernel` on so many `inputs` has a rate that theory promises."""
     figure = Figure(figsize=(14, 4.8), dpi=150, layout="constrained")
     axes = figure.subplots(1, 3, width_ratios=(1.25, 1, 0.8))
@@ -53,7 +54,7 @@ def _lines(ax: Axes, rounds: np.ndarray, values: np.ndarray, colour: str, label:
     ax.plot(rounds, values.mean(axis=0), color=colour, marker="o", markersize=4.5, linewidth=2.2, label=label)
 
 
-def _draw_uncertainty(ax: Axes, rows: Rows, kernel: str, inputs: int) -> None:
+def _draw_uncertainty(ax: Axes, rows: Rows, kernel: Kernel, inputs: int) -> None:
     """Both sides of Theorem 2 on logarithmic axes; the bound is moved to where it just holds, as its constant is unknown."""
     rounds, measured = table(rows, "theory/uncertainty")
     _, bound = table(rows, "theory/bound")
@@ -61,7 +62,7 @@ def _draw_uncertainty(ax: Axes, rows: Rows, kernel: str, inputs: int) -> None:
     _lines(ax, rounds, measured, MEASURED, "measured: largest ½|σ|² in reach")
     label = "bound: β T³ᐟ² √(γ/N), up to a constant"
     ax.plot(rounds, np.max(mean / limit) * limit, color=BOUND, linestyle="--", linewidth=2, label=label)
-    promised = bound_exponent(kernel, inputs)
+    promised = 0.0 if kernel.information_exponent(inputs) is None else bound_exponent(kernel, inputs)
     words = f"theory promises N^{promised:.2g}, logarithms aside" if promised < 0 else "theory promises no rate"
     if len(rounds) >= 3:
         fit = fit_decay(rounds, mean)

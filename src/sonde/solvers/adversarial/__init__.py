@@ -1,1 +1,5 @@
-""""""
+"""Robust policies: training against an adversary that chooses among what the model holds plausible, and guaranteed returns."""
+
+from sonde.solvers.adversarial._guarantees import REGION_SHARES, ModelReturns, most_robust, with_region_share
+
+__all__ = ["REGION_SHARES", "ModelReturns", "most_robust", "with_region_share"]

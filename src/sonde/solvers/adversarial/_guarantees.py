@@ -20,22 +20,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from sonde._internal.lockstep import side_by_side
+from sonde._internal.lockstep import lockstep_rollouts
 from sonde._internal.randomness import for_purpose
 from sonde.imagination import NoiseDraws, Pessimistic
-from sonde.models._base import Posterior
-from sonde.models._calibration import Confident
+from sonde.models import Posterior
+from sonde.models._calibration import PosteriorWithBeta
 from sonde.solvers._actor import ActorPolicy
-from sonde.solvers._base import ControlProblem, PlanningPolicy, planned_actions
+from sonde.solvers._base import PlanningPolicy, planned_actions
 from sonde.solvers._policy import Policy
-from sonde.solvers.adversarial._search import worst_case
+from sonde.solvers._problem import ControlProblem
+from sonde.solvers._worst_case import worst_case
 
 SEARCHING = 1  # the number of that adversary: the first does nothing, steady ones follow
 SEARCH_STEPS = 3
 """Steps of the adversary's search for each answer; only one plan is answered here, so it may take its time."""
 MOST_CORNERS = 8
 """Adversaries that never change their eta; all corners of up to three dimensions, else some of them."""
-CAUTIONS = (0.5, 1.0)
+REGION_SHARES = (0.5, 1.0)
 """Shares of the confidence region that plans are made against, beside the plain plan. A plan commits to its actions and cannot
 react, so one against all of the region may dare too little: the policy is taken whose guaranteed value, against all of it, is
 best. A policy that is trained reacts, and is trained against all of it."""
@@ -44,7 +45,7 @@ LOOK_AHEAD = 20
 
 
 @dataclass(frozen=True)
-class ImaginedReturns:
+class ModelReturns:
     """What a policy brings on the model, per run [S]."""
 
     against: Float[np.ndarray, "adversaries S R"]
@@ -61,11 +62,11 @@ class ImaginedReturns:
         return self.against.min(axis=0).mean(axis=1)
 
 
-def with_share(posterior: Posterior, beta: Float[Array, "*seeds dx"], share: float) -> Confident:
+def with_region_share(posterior: Posterior, beta: Float[Array, "*seeds dx"], share: float) -> PosteriorWithBeta:
     """A posterior that holds less for plausible: this share of a region of `beta`, or of its own."""
-    if isinstance(posterior, Confident):
-        return Confident(posterior.posterior, share * posterior.beta)
-    return Confident(posterior, share * beta)
+    if isinstance(posterior, PosteriorWithBeta):
+        return PosteriorWithBeta(posterior.posterior, share * posterior.beta)
+    return PosteriorWithBeta(posterior, share * beta)
 
 
 class OneOf(Policy):
@@ -75,9 +76,9 @@ class OneOf(Policy):
     number: Int[Array, "*seeds"]
     """Which one."""
 
-    def aimed_at(self, goal: Float[Array, "*seeds dg"] | None) -> "OneOf":
+    def with_goal(self, goal: Float[Array, "*seeds dg"] | None) -> "OneOf":
         """All of them at this goal."""
-        return OneOf(tuple(policy.aimed_at(goal) for policy in self.policies), self.number)
+        return OneOf(tuple(policy.with_goal(goal) for policy in self.policies), self.number)
 
     def start(self) -> tuple:
         """The state of each."""
@@ -102,8 +103,8 @@ def most_robust(
     horizon: int,
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
-    known: ImaginedReturns | None = None,
-) -> tuple[Policy, ImaginedReturns]:
+    known: ModelReturns | None = None,
+) -> tuple[Policy, ModelReturns]:
     """For each run the policy whose guaranteed value is best (the first of them), and its values.
 
     An adversary can only lower what a policy guarantees. So the others meet them one by one, whichever looks best by then, and
@@ -121,7 +122,7 @@ def most_robust(
     order = np.argsort(first.mean(axis=(1, 2))).tolist()
     found, met = [first] + [np.full_like(first, np.inf) for _ in policies[1:]], [adversaries] + [0] * len(policies[1:])
     while True:
-        guaranteed = [ImaginedReturns(against).guaranteed for against in found]
+        guaranteed = [ModelReturns(against).guaranteed for against in found]
         # a policy that leads to no number guarantees nothing
         best = np.argmax(np.where(np.isnan(guaranteed), -np.inf, guaranteed), axis=0)
         waiting = [number for number in best if met[number] < adversaries]
@@ -133,7 +134,7 @@ def most_robust(
     followed, number = np.unique(best, return_inverse=True)  # in lockstep, each of them plans for every run
     kept = tuple(policies[each] for each in followed)
     policy = kept[0] if len(kept) == 1 else OneOf(kept, jnp.asarray(number, jnp.int32))
-    return policy, ImaginedReturns(np.stack([found[number][:, run] for run, number in enumerate(best)], axis=1))
+    return policy, ModelReturns(np.stack([found[number][:, run] for run, number in enumerate(best)], axis=1))
 
 
 @eqx.filter_jit
@@ -141,7 +142,7 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
     """Of each rollout [S, R], against none (0), an adversary that searches (1), a steady perturbation or the one of the training."""
 
     def one(run, start, key, goal):
-        policy, problem = run[0].aimed_at(goal), replace(run[1], goal=goal)
+        policy, problem = run[0].with_goal(goal), replace(run[1], goal=goal)
         plan_key = for_purpose(key, "plan")
         nothing = jnp.zeros(problem.adversary_dim, start.dtype)
         perturbations = jnp.stack([nothing, nothing, *_corners(problem.state_dim), nothing])
@@ -158,7 +159,7 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
 
         return jnp.sum(jax.lax.scan(step, (start, policy.start()), jnp.arange(horizon))[1])
 
-    return side_by_side(one)((policy, problem), starts, keys, goals)
+    return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 
 
 def _corners(state_dim: int) -> Float[np.ndarray, "corners dx"]:

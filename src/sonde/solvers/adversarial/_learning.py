@@ -21,8 +21,8 @@ from jaxtyping import Array, Float, Float32
 from sonde.imagination import NoiseDraws
 from sonde.models._normaliser import Normaliser
 from sonde.solvers._actor import response, squashed
-from sonde.solvers._base import ControlProblem
-from sonde.solvers._learner import Batch, Adversary, PendingSteps, sound
+from sonde.solvers._learner import Adversary, Batch, PendingSteps, sound
+from sonde.solvers._problem import ControlProblem
 
 
 class AdversaryProblem(eqx.Module):

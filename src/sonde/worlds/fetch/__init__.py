@@ -1,1 +1,5 @@
-""""""
+"""The Fetch arm among blocks."""
+
+from sonde.worlds.fetch._world import FetchConstruction
+
+__all__ = ["FetchConstruction"]

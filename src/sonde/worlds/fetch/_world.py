@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sonde._internal.errors import SondeError, one_of, positive
-from sonde.fields import added_later
+from sonde._internal.metric_spec import MetricSpec
 from sonde.worlds._base import Plane, Transitions
 from sonde.worlds._mujoco import engine, gathered
 from sonde.worlds._mujoco_picture import Marker
@@ -94,7 +94,7 @@ class FetchConstruction(MujocoWorld):
     """Blocks on the table, 1 to 6."""
     spacing: float = 0.06
     """Least distance between blocks at the start, in m; where they are to be thrown, 0.08 or more."""
-    angles: Literal["bounded", "continuous"] = added_later("bounded")
+    angles: Literal["bounded", "continuous"] = "bounded"
     """bounded: a block's angles lie within pi and jump at the end of that. continuous: they go on from what they were, past pi
     if need be, since the start of the episode."""
 
@@ -133,6 +133,30 @@ class FetchConstruction(MujocoWorld):
     def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
         """What became of the blocks."""
         return {f"interaction/{name}": float(value) for name, value in interaction(states, next_states)._asdict().items()}
+
+    @property
+    def metric_specs(self) -> tuple[MetricSpec, ...]:
+        """How much the blocks were moved."""
+        return (
+            MetricSpec(
+                "interaction/moving",
+                "Time in which a block moves",
+                "share of the steps",
+                "Share of steps in which a block moves.",
+            ),
+            MetricSpec(
+                "interaction/blocks_moved",
+                "Blocks moved by half a block",
+                "per rollout",
+                "Number of blocks that were moved by at least half their size.",
+            ),
+            MetricSpec(
+                "interaction/highest_lift",
+                "Highest lift of a block",
+                "m, mean over rollouts",
+                "Largest height of a block above its place on the table.",
+            ),
+        )
 
     @property
     def seconds_per_step(self) -> float:

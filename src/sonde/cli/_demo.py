@@ -1,0 +1,37 @@
+"""`sonde demo`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from sonde.cli._run import run_and_draw
+from sonde.runs import preset
+from sonde.runs._report import demo_opening, demo_summary
+from sonde.runs._store import RunStore
+
+
+@dataclass
+class DemoArguments:
+    """Explore the pendulum with OpAx and a Gaussian process, swing it up zero-shot, and say what was learned."""
+
+    out: Path | None = None
+    """Folder for the run; by default runs/demo, or runs/demo-2 and so on if that exists."""
+
+
+def main(args: list[str]) -> None:
+    """Run the command.
+
+    Args:
+        args: Words after the command.
+
+    """
+    chosen = tyro.cli(DemoArguments, args=args, prog="sonde demo")
+    names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
+    free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())
+    config, console = preset("pendulum-gp-lite"), Console()
+    store = RunStore.create(chosen.out or next(free), config)
+    demo_opening(config, console)
+    explorer = run_and_draw(store, console)
+    demo_summary(config, explorer, store, console)

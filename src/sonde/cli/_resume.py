@@ -1,0 +1,40 @@
+"""`sonde resume DIR`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from sonde._internal.errors import SondeError
+from sonde.cli._run import run_and_draw
+from sonde.runs._store import RunStore
+
+
+@dataclass
+class ResumeArguments:
+    """Continue a run after its newest checkpoint; a finished one is only drawn again."""
+
+    folder: tyro.conf.Positional[Path]
+    """The run's folder."""
+    from_round: int | None = None
+    """Go back to the checkpoint after this round (0: start over); what came later is deleted."""
+
+
+def main(args: list[str]) -> None:
+    """Run the command.
+
+    Args:
+        args: Words after the command.
+
+    """
+    chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
+    store = RunStore.open(chosen.folder)
+    available = [0, *store.checkpoints()]
+    if chosen.from_round is not None and chosen.from_round not in available:
+        raise SondeError(f"no checkpoint after round {chosen.from_round}; there are: {', '.join(map(str, available))}")
+    if chosen.from_round is None and available[-1] >= store.config.rounds:
+        print(f"All {store.config.rounds} rounds were done before: drawing them again.")
+    elif chosen.from_round is None and store.why_stopped():
+        print("The run was finished before: drawing it again.")
+    run_and_draw(store, Console(), chosen.from_round)

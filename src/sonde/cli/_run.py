@@ -1,0 +1,35 @@
+"""What `explore`, `resume` and `demo` share: run to the end with live progress, then draw."""
+
+from rich.console import Console
+
+from sonde.explorer import Explorer
+from sonde.runs._progress import ProgressDisplay
+from sonde.runs._report import how_it_ended
+from sonde.runs._run import run
+from sonde.runs._store import RunStore
+
+
+def run_and_draw(store: RunStore, console: Console, from_round: int | None = None) -> Explorer:
+    """Run to the end with live progress, then draw.
+
+    Args:
+        store: The run.
+        console: Where to print.
+        from_round: Start after this round; by default after the newest checkpoint.
+
+    """
+    from sonde.runs.figures import draw_run
+
+    try:
+        explorer = run(store, [ProgressDisplay(console)], from_round)
+    except KeyboardInterrupt:
+        safe = f"Stopped. Everything up to the last finished round is safe: 'sonde resume {store.folder}' continues."
+        console.print(safe, soft_wrap=True)
+        raise SystemExit(130) from None
+    if ending := how_it_ended(store):
+        console.print(ending, soft_wrap=True)
+    figures = draw_run(store, explorer)
+    console.print(f"Run: {store.folder}", soft_wrap=True)
+    for figure in figures:
+        console.print(f"Figure: {figure}", soft_wrap=True)
+    return explorer

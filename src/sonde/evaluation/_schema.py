@@ -1,0 +1,252 @@
+"""The one schema of metrics: every number that a run writes to `metrics.jsonl`, with unit, meaning and how it is drawn.
+
+Progress display, figures, stopping rules, statistics and the documentation read it. To add a number to a run, write a `Metric` and
+list it in `RunConfig.metrics`; to add a built-in one, compute it and add its `MetricSpec` here.
+"""
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sonde._internal.errors import SondeError
+from sonde._internal.metric_spec import MetricSpec
+from sonde.data import Trajectory
+from sonde.explorer import Explorer
+from sonde.models import Posterior
+from sonde.worlds import World
+
+MAX_EPISTEMIC = MetricSpec(
+    "max_epistemic",
+    "Largest epistemic uncertainty",
+    "state units",
+    "Largest norm of the epistemic std over the reachable set.",
+    log=True,
+    column="uncertainty",
+    digits=4,
+    sentence="the largest uncertainty is {}",
+)
+MAX_EPISTEMIC_COMMON = MetricSpec(
+    "max_epistemic_common",
+    "The same, under the common kernel",
+    "state units",
+    "Largest epistemic std over the reachable set under one fixed kernel, the same for all methods and rounds.",
+    log=True,
+    column="uncertainty",
+    digits=4,
+)
+PREDICTION_ERROR = MetricSpec(
+    "prediction_error",
+    "Prediction error on new data",
+    "state units",
+    "Root mean square error with which the model from before the round predicted its measurements, beyond noise.",
+    drawn=False,
+    sentence="the round's predictions were off by {} beyond noise",
+)
+PLANNED_INFORMATION = MetricSpec(
+    "planned_information_gain",
+    "Planned information gain",
+    "nats per round",
+    "Information gain that the planner expected of the round; missing for methods and solvers that do not plan at each step.",
+    drawn=False,
+    sentence="the planner expected {} nats of it",
+)
+REALISED_INFORMATION = MetricSpec(
+    "realised_information_gain",
+    "Realised information gain",
+    "nats per round",
+    "Information gain of the visited points under the model from before the round: the sum of what each would tell alone.",
+    column="information",
+    digits=0,
+    sentence="its measurements could tell at most {} nats",
+)
+
+MODEL_METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec("seed", "Seed", "", "Seed of the row.", drawn=False),
+    MetricSpec("round", "Round", "", "Number of the round, from 1.", drawn=False),
+    MetricSpec("transitions", "Transitions", "", "Measurements collected so far.", drawn=False),
+    MAX_EPISTEMIC,
+    MAX_EPISTEMIC_COMMON,
+    MetricSpec(
+        "max_epistemic_box",
+        "Largest epistemic uncertainty, narrow box",
+        "state units",
+        "Largest norm of the epistemic std over the box that earlier public results sampled.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "mean_epistemic",
+        "Mean epistemic uncertainty",
+        "state units",
+        "Mean norm of the epistemic std over the reachable set.",
+        log=True,
+    ),
+    PLANNED_INFORMATION,
+    REALISED_INFORMATION,
+    PREDICTION_ERROR,
+    MetricSpec(
+        "model_rmse",
+        "Error of the mean model (RMSE)",
+        "state units",
+        "Root mean square error of the predicted next state over the reachable set.",
+        log=True,
+        column="model error",
+        digits=4,
+    ),
+    MetricSpec(
+        "model_nll",
+        "Negative log-likelihood",
+        "nats per dimension",
+        "Mean negative log-likelihood of the reachable set under epistemic and aleatoric variance together.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "calibration_error",
+        "Calibration error",
+        "share",
+        "Mean difference of stated and actual coverage over the reachable set; 0 is perfect, 0.5 the worst.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "calibration/error_before",
+        "Calibration error before recalibration",
+        "share",
+        "The same on the held-out measurements, for the model's own stds.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "calibration/error_after",
+        "Calibration error after recalibration",
+        "share",
+        "The same on the held-out measurements, with recalibrated stds (cross-fitted).",
+        drawn=False,
+    ),
+    MetricSpec(
+        "calibration/coverage90_before",
+        "Coverage of 90 % intervals before recalibration",
+        "share",
+        "Share of the held-out measurements inside the model's 90 % intervals.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "calibration/coverage90_after",
+        "Coverage of 90 % intervals after recalibration",
+        "share",
+        "The same with recalibrated stds (cross-fitted).",
+        drawn=False,
+    ),
+    MetricSpec(
+        "theory/information_gain",
+        "Information gain of all data",
+        "nats",
+        "Exact information gain of the measurements so far, summed over outputs (Gaussian processes with fixed settings).",
+        drawn=False,
+    ),
+    MetricSpec(
+        "theory/gamma",
+        "Maximum information gain",
+        "nats",
+        "Greedy maximum information gain of as many measurements, summed over outputs.",
+        drawn=False,
+    ),
+    MetricSpec("theory/beta", "Beta by theory", "epistemic stds", "Largest beta over outputs by the RKHS bound.", drawn=False),
+    MetricSpec(
+        "theory/uncertainty",
+        "Left-hand side of Theorem 2",
+        "squared state units",
+        "Largest half squared norm of the exact posterior std over the reachable set.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "theory/bound",
+        "Right-hand side of Theorem 2",
+        "up to a constant",
+        "Bound of Theorem 2 up to its unknown constant.",
+        drawn=False,
+    ),
+)
+"""Built-in metrics of the model and of a round, in the order in which figures draw them."""
+
+TASK_METRICS: tuple[MetricSpec, ...] = (
+    MetricSpec("return/*", "Return on {}", "sum of rewards", "Return of a task, planned on the model and run on the system."),
+    MetricSpec("success/*", "Success on {}", "share solved", "Share of a task that was solved, from 0 to 1.", digits=2),
+    MetricSpec(
+        "seconds/*", "Seconds: {}", "s", "Wall time of a phase: plan, fit, world (host simulators) or evaluate.", drawn=False
+    ),
+    MetricSpec("stopped", "Stopped", "", "Why the run stopped early by its stopping rule, in words.", drawn=False),
+)
+"""Built-in metrics of tasks and of the run itself; `Schema` puts those of worlds and of one's own before them."""
+SCHEMA = (*MODEL_METRICS, *TASK_METRICS)
+"""All built-in metrics."""
+
+
+class RoundResult(NamedTuple):
+    """What a `Metric` may look at: a round that was just told."""
+
+    explorer: Explorer
+    """The explorer after the round."""
+    trajectory: Trajectory
+    """Measurements of the round [S, T, ...]."""
+    before: Posterior
+    """The posterior from before the round, with a leading axis S."""
+    world: World
+    """The system that is explored."""
+
+
+class Metric(abc.ABC):
+    """A number per seed that a run computes after each round; subclass it as a frozen dataclass."""
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> MetricSpec:
+        """Its entry in the schema."""
+
+    @abc.abstractmethod
+    def compute(self, result: RoundResult) -> np.ndarray:
+        """The value for each seed [S]; NaN where it is not defined.
+
+        Args:
+            result: The round that was just told.
+
+        """
+
+
+class Schema:
+    """The metrics of one run: the built-in ones, those of its world, and those that were added."""
+
+    def __init__(self, world: World, metrics: Sequence[Metric] = ()):
+        """Collect the entries.
+
+        Args:
+            world: The world that is explored.
+            metrics: Metrics of one's own.
+
+        """
+        self.specs = (*MODEL_METRICS, *world.metric_specs, *(metric.spec for metric in metrics), *TASK_METRICS)
+        keys = [spec.key for spec in self.specs]
+        twice = sorted({key for key in keys if keys.count(key) > 1})
+        if twice:
+            raise SondeError(f"metrics need different keys, got {', '.join(twice)} more than once: rename one")
+
+    def spec(self, key: str) -> MetricSpec:
+        """The entry of a key.
+
+        Args:
+            key: Key of a metric.
+
+        """
+        found = next((spec for spec in self.specs if spec.matches(key)), None)
+        if found is None:
+            raise SondeError(f"metric {key!r} is not in the schema; describe it with a MetricSpec")
+        return found
+
+    def drawn(self, keys: Iterable[str]) -> list[str]:
+        """Those keys that figures draw, in the order of the schema.
+
+        Args:
+            keys: Keys of metrics; those that are not in the schema are left out.
+
+        """
+        keys = list(dict.fromkeys(keys))
+        return [key for spec in self.specs if spec.drawn for key in keys if spec.matches(key)]

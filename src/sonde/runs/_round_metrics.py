@@ -1,0 +1,96 @@
+"""The metrics of a round that are not returns of tasks."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from sonde._internal.errors import SondeError
+from sonde._internal.precision import double_precision
+from sonde.data import Trajectory
+from sonde.evaluation import Metric, RoundResult
+from sonde.evaluation._metrics import model_metrics, prediction_error, realised_information_gain
+from sonde.models import Calibration
+from sonde.models._calibration import LEVELS, calibration_error
+from sonde.runs._config import RunConfig
+from sonde.runs._theory_metrics import theory_metrics
+from sonde.worlds import World
+
+
+@double_precision
+def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[str, np.ndarray]:
+    """All metrics of a round but those of tasks, per seed [S].
+
+    Args:
+        config: The config of the run.
+        result: The round that was just told.
+        first: Whether nothing had been measured before it, so that there was nothing to predict with.
+
+    """
+    explorer, trajectory = result.explorer, result.trajectory
+    visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
+    planned = trajectory.planned_information
+    return {
+        "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
+        "realised_information_gain": realised_information_gain(result.before, *visited),
+        "prediction_error": unknown if first else prediction_error(result.before, *visited, trajectory.next_states),
+        **model_metrics(explorer.posterior, explorer.data, config.world),
+        **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
+        **theory_metrics(explorer, config),
+        **episode_metrics(config.world, trajectory),
+        **{metric.spec.key: _computed(metric, result) for metric in config.metrics},
+    }
+
+
+def _computed(metric: Metric, result: RoundResult) -> np.ndarray:
+    """The value of a metric of one's own, checked."""
+    values = np.asarray(metric.compute(result), dtype=np.float64)
+    if values.shape != (result.explorer.num_seeds,):
+        raise SondeError(
+            f"metric {metric.spec.key!r} must give one number per seed, shape [{result.explorer.num_seeds}], "
+            f"got {list(values.shape)}"
+        )
+    return values
+
+
+def episode_metrics(world: World, trajectory: Trajectory) -> dict[str, np.ndarray]:
+    """What the world says of the episodes of a round, per seed [S]: the mean over them.
+
+    Args:
+        world: The system.
+        trajectory: Measurements of the round.
+
+    """
+    ended = trajectory.ended
+    ends = np.zeros(trajectory.states.shape[:2], bool) if ended is None else ended
+    found: list[dict[str, float]] = []
+    for states, next_states, ended in zip(trajectory.states, trajectory.next_states, ends, strict=True):
+        cuts = np.flatnonzero(ended[:-1]) + 1
+        parts = zip(np.split(states, cuts), np.split(next_states, cuts), strict=True)
+        episodes = [world.episode_metrics(*part) for part in parts]
+        found.append({name: float(np.mean([episode[name] for episode in episodes])) for name in episodes[0]})
+    return {name: np.array([seed[name] for seed in found]) for name in found[0]}
+
+
+def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
+    """Coverage on held-out measurements, before and after recalibration, per seed [S]; NaN where none were held out.
+
+    Args:
+        calibration: The calibration of all seeds.
+
+    """
+    metrics = {}
+    for name, share in (("before", calibration.before), ("after", calibration.after)):
+        metrics[f"calibration/error_{name}"] = np.asarray(calibration_error(share))
+        metrics[f"calibration/coverage90_{name}"] = np.asarray(share)[:, np.isclose(LEVELS, 0.9)].mean(axis=(1, 2))
+    return metrics
+
+
+def per_seed(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]:
+    """Metrics as one dictionary per seed; JSON has no NaN, so what a method does not have is None.
+
+    Args:
+        metrics: Values [S] by key.
+
+    """
+    number = lambda value: float(value) if np.isfinite(value) else None
+    return [dict(zip(metrics, map(number, values), strict=True)) for values in zip(*metrics.values(), strict=True)]
