@@ -1,4 +1,4 @@
-"""Measurements: a `Trajectory` is what one round brings, `Data` is everything a run has collected.
+"""Measurements: a `Trajectory` holds those of one round, `Data` everything that one seed has collected.
 
 `Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty, and every
 reader masks them.
@@ -31,7 +31,7 @@ class SystemSpec:
 
     @classmethod
     def of_size(cls, state_dim: int, action_dim: int) -> "SystemSpec":
-        """A system whose dimensions have no names of their own.
+        """Make the spec of a system whose dimensions have no names.
 
         Args:
             state_dim: Number of state dimensions.
@@ -39,7 +39,6 @@ class SystemSpec:
 
         Returns:
             A spec with states x0, x1, ... and actions u0, u1, ...
-
         """
         if state_dim < 1 or action_dim < 1:
             raise SondeError(f"system: expected at least one state and one action, got {state_dim} and {action_dim}")
@@ -69,10 +68,10 @@ class Trajectory:
     planned_information: np.ndarray | None = None
     """Information gain per step that the planner expected when it acted [S, T], in nats; not a measurement."""
     terminated: np.ndarray | None = None
-    """Where the system itself ended an episode [S, T], as in Gymnasium; None: nowhere."""
+    """Where the system itself ended an episode [S, T], as in Gymnasium; None if nowhere."""
     truncated: np.ndarray | None = None
-    """Where an episode was cut off for another reason [S, T], as in Gymnasium: the next row starts a new one. None: only at the
-    last row."""
+    """Where an episode was cut off for another reason [S, T], as in Gymnasium: the next row starts a new one. None if only at
+    the last row."""
 
     @property
     def ended(self) -> np.ndarray | None:
@@ -89,7 +88,6 @@ class Trajectory:
 
         Returns:
             The same trajectory with float64 arrays [S, T, ...].
-
         """
         arrays = {
             name: _checked_array(name, getattr(self, name), num_seeds, dim)
@@ -126,7 +124,6 @@ class Trajectory:
 
         Returns:
             One trajectory, truncated where each part ends unless it terminated there.
-
         """
         if not others:
             return self
@@ -182,13 +179,12 @@ class Data(eqx.Module):
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
-        """No measurements yet.
+        """Make a buffer without measurements.
 
         Args:
             capacity: Number of transitions that fit.
             state_dim: Number of state dimensions dx.
             action_dim: Number of action dimensions du.
-
         """
         state = jnp.zeros((capacity, state_dim))
         return cls(state, jnp.zeros((capacity, action_dim)), state, jnp.zeros((), int))
@@ -203,11 +199,19 @@ class Data(eqx.Module):
         return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.capacity, self.hidden)
 
     def without(self, fraction: float) -> "Data":
-        """Hide a fixed fraction of the rows, always the same ones, so that no fit ever sees them."""
+        """Hide a fixed fraction of the rows, always the same ones, so that no fit ever sees them.
+
+        Args:
+            fraction: Fraction of the rows to hide.
+        """
         return Data(self.states, self.actions, self.next_states, self.count, fraction)
 
     def held_out(self, fraction: float) -> Bool[Array, " capacity"]:
-        """True for the rows that `without(fraction)` hides."""
+        """True for the filled rows that `without(fraction)` hides.
+
+        Args:
+            fraction: Fraction of the rows that is hidden.
+        """
         return self.mask() & _hidden_rows(self.capacity, fraction)
 
     def inputs(self) -> Float[Array, "capacity dz"]:
@@ -224,10 +228,9 @@ class Data(eqx.Module):
         """Add rows; the caller has checked that they fit.
 
         Args:
-            states: States before each step.
-            actions: Actions of each step.
-            next_states: States after each step.
-
+            states: States before each step [T, dx].
+            actions: Actions of each step [T, du].
+            next_states: States after each step [T, dx].
         """
         rows = self.count + jnp.arange(states.shape[0])
         return Data(

@@ -1,9 +1,9 @@
-"""Algorithm 1 of the paper.
+"""Algorithm 1 of the OpAx paper (Sukhija et al. 2023).
 
 explorer = Explorer(METHODS["opax"], GaussianProcess(), ICEM(), world.spec, capacity=1000)
 for _ in range(10):
     policy = explorer.ask()                       # prepare policy: argmax over policies and eta
-    trajectory = rollout(world, policy, 100)      # collect measurements; on a real robot, that is your part
+    trajectory = rollout(world, policy, 100)      # collect measurements; on a real robot you do this yourself
     explorer.tell(trajectory)                     # update model
 """
 
@@ -51,7 +51,7 @@ def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> 
         posterior = model.condition(params, data)
         return posterior, posterior
     seen = lambda hidden: lambda: model.condition(params, data.without(hidden))
-    # strictly one after the other: in parallel, their batched decompositions can deadlock on few cores
+    # one after the other: in parallel, their batched decompositions can deadlock on few cores
     both = jax.lax.map(lambda every: jax.lax.cond(every, seen(0.0), seen(holdout)), jnp.array([True, False]))
     return jax.tree.map(lambda leaf: leaf[0], both), jax.tree.map(lambda leaf: leaf[1], both)
 
@@ -100,9 +100,9 @@ class Explorer:
     calibration: Calibration | None
     """Coverage of the model's intervals on the held-out measurements; None if none are held out."""
     round: int
-    """Rounds that were told."""
+    """Number of rounds that were told."""
     initial: int
-    """Measurements per seed that it started from; they come first in `data`."""
+    """Number of initial measurements per seed; they come first in `data`."""
 
     @double_precision
     def __init__(
@@ -126,7 +126,6 @@ class Explorer:
             capacity: Number of transitions that each seed may collect.
             seeds: Independent repetitions that advance in lockstep.
             confidence: Held-out measurements, recalibration and the rule for beta.
-
         """
         whole("explorer", capacity=capacity)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
@@ -147,12 +146,12 @@ class Explorer:
 
     @property
     def num_seeds(self) -> int:
-        """Number of seeds S in lockstep."""
+        """Number of seeds S."""
         return len(self.seeds)
 
     @property
     def transitions(self) -> int:
-        """Measurements per seed so far."""
+        """Number of measurements per seed so far."""
         return int(self.data.count[0])
 
     @double_precision
@@ -162,12 +161,14 @@ class Explorer:
 
     @double_precision
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
-        """The policy for the next round.
+        """Plan the next round.
 
         Args:
             budget: Most seconds that the policy may take per action; by default as many as it needs.
             rate: The same as a rate in Hz: the policy takes at most nine tenths of each period.
 
+        Returns:
+            The policy to run, called with states.
         """
         budget = seconds_per_action(budget, rate)
         imagination, objective = self.method.imagination, self.method.objective
@@ -188,7 +189,6 @@ class Explorer:
 
         Returns:
             A prediction of numpy arrays with the same leading axes.
-
         """
         x, u = np.asarray(x, dtype=np.float64), np.asarray(u, dtype=np.float64)
         single = x.ndim == 1 and self.num_seeds == 1
@@ -204,11 +204,10 @@ class Explorer:
 
     @double_precision
     def tell(self, trajectory: Trajectory) -> None:
-        """Learn from the measurements of a round; those that cannot be used are rejected and change nothing.
+        """Learn from the measurements of a round; measurements that cannot be used are rejected and change nothing.
 
         Args:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
-
         """
         data = self._with(self.data, trajectory)
         filled, keys = jnp.max(data.count), for_purpose(self.keys(), "fit")
@@ -221,10 +220,9 @@ class Explorer:
 
         Args:
             measurements: Transitions [N, ...].
-
         """
         if self.transitions:
-            raise SondeError("explorer: initial data come first, before any round is told")
+            raise SondeError("explorer: give initial data before the first round is told")
         data = self._with(self.data, self._for_all_seeds(measurements))
         keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
         params = _fit(self.model, self.params, data, jnp.max(data.count), keys, float(self.confidence.holdout))
@@ -244,7 +242,6 @@ class Explorer:
             trajectories: Its measurements, one trajectory per round.
             params: The params after the last round.
             initial_data: The measurements that the run started from, if any.
-
         """
         data = self._empty()
         if initial_data is not None:

@@ -1,8 +1,8 @@
 """Imaginations: how a planner treats what the model does not know.
 
-An imagination turns a `Prediction` into an imagined next state. It says how many extra controls the planner must choose for
-that, and how many particles of one plan can differ; no more than those are simulated. To write your own, subclass
-`Imagination` as a frozen dataclass and pass it to `Method`.
+An imagination turns a `Prediction` into an imagined next state. It says how many extra controls the planner chooses for that,
+and how many particles of one plan can differ; no more are simulated. To write your own, subclass `Imagination` as a frozen
+dataclass and pass it to `Method`.
 """
 
 import abc
@@ -39,7 +39,6 @@ def draw_noise(key: Key[Array, ""], horizon: int, state_dim: int) -> NoiseDraws:
 
     Returns:
         Draws with leading axis H, in single precision.
-
     """
     aleatoric, epistemic, member = jax.random.split(key, 3)
     normal = lambda k: jax.random.normal(k, (horizon, state_dim), jnp.float32)
@@ -48,12 +47,12 @@ def draw_noise(key: Key[Array, ""], horizon: int, state_dim: int) -> NoiseDraws:
 
 @dataclass(frozen=True)
 class Imagination(abc.ABC):
-    """How the next state is imagined; the base class has the settings that all imaginations share."""
+    """How uncertainty is propagated when a plan is imagined; the base class has the settings that all imaginations share."""
 
     noise: bool = False
-    """Also imagine the system's noise w ~ N(0, aleatoric_std^2). Off for deterministic systems, where all particles agree."""
+    """Also imagine the system's noise w ~ N(0, aleatoric_std^2); off for deterministic systems."""
     particles: int = 10
-    """Particles per imagined plan; only one is simulated where all would agree."""
+    """Particles per imagined plan; only one is simulated where all would be equal."""
 
     needs_members: ClassVar[bool] = False
     """Whether the model must be an ensemble."""
@@ -63,21 +62,19 @@ class Imagination(abc.ABC):
         whole("imagination", particles=self.particles)
 
     def extra_controls(self, state_dim: int) -> int:
-        """Numbers in [-1, 1] that the planner chooses per step beside the action.
+        """Number of extra controls in [-1, 1] that the planner chooses per step, besides the action.
 
         Args:
             state_dim: Number of state dimensions.
-
         """
         del state_dim
         return 0
 
     def adversary_controls(self, state_dim: int) -> int:
-        """Numbers in [-1, 1] that an adversary chooses per step to make the plan as bad as possible.
+        """Number of controls in [-1, 1] that an adversary chooses per step to minimise the plan's return.
 
         Args:
             state_dim: Number of state dimensions.
-
         """
         del state_dim
         return 0
@@ -87,7 +84,6 @@ class Imagination(abc.ABC):
 
         Args:
             ensemble_size: Number of ensemble members; 0 if the model has none.
-
         """
         del ensemble_size
         return self.particles if self.noise else 1
@@ -98,7 +94,6 @@ class Imagination(abc.ABC):
         Args:
             posterior: The model's posterior.
             particle: Number of the particle.
-
         """
         del particle
         return posterior
@@ -116,7 +111,6 @@ class Imagination(abc.ABC):
 
         Returns:
             The imagined next state before the system's noise, and the std of that noise.
-
         """
 
     def next_state(self, prediction: Prediction, extra: Float[Array, " extra"], draws: NoiseDraws) -> Float[Array, " dx"]:
@@ -126,7 +120,6 @@ class Imagination(abc.ABC):
             prediction: The model's prediction.
             extra: The extra controls, then the adversary's.
             draws: Random numbers of this step.
-
         """
         centre, std = self.resolve(prediction, extra, draws)
         return centre + std * draws.aleatoric if self.noise else centre
@@ -188,8 +181,8 @@ class Pessimistic(Imagination):
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The plausible state that the adversary chooses.
 
-        Gradients ignore how the width of the region varies along the plan: it is small where the region is, and would cost more
-        than everything else.
+        Gradients treat the width of the region as constant: where the region is narrow its own gradient is small, and it would
+        cost more than everything else.
         """
         del draws
         fixed_width = replace(prediction, epistemic_std=jax.lax.stop_gradient(prediction.epistemic_std))
@@ -199,7 +192,7 @@ class Pessimistic(Imagination):
 
 @dataclass(frozen=True)
 class Perturbed(Imagination):
-    """x' = mean + perturbation, where an adversary chooses the perturbation; at 0 no epistemic std is needed."""
+    """x' = mean + perturbation, chosen by an adversary; a cheap proxy of `Pessimistic` near a perturbation of 0."""
 
     def adversary_controls(self, state_dim: int) -> int:
         """One perturbation per state dimension."""

@@ -34,12 +34,12 @@ class Method:
     imagination: Imagination | None = None
     """How the planner treats what the model does not know."""
     objective: Objective | None = None
-    """What a plan is worth."""
+    """What the planner maximises."""
     label: str = ""
     """Name in tables and figures; by default the name in `METHODS` of the pair, or the names of its classes."""
 
     def __post_init__(self):
-        """Reject half a method."""
+        """Reject an imagination without objective, and an objective without imagination."""
         if (self.imagination is None) != (self.objective is None):
             raise SondeError("method: give an imagination and an objective, or neither for uniformly random actions")
 
@@ -55,15 +55,14 @@ class Method:
 
     @property
     def needs_task(self) -> bool:
-        """Whether it still needs to be told which task to explore for."""
+        """Whether the task to explore for is still missing."""
         return isinstance(self.objective, TaskReward) and self.objective.reward is None
 
     def for_task(self, reward: Callable[..., Array]) -> "Method":
-        """The method exploring for one task.
+        """The same method for one task.
 
         Args:
             reward: reward(x, u, x_next) of one transition, in JAX.
-
         """
         return dataclasses.replace(self, objective=TaskReward(reward))
 
@@ -72,12 +71,12 @@ class Method:
 
         Args:
             model: The model that will be learned.
-
         """
         needs_members = any(part is not None and part.needs_members for part in (self.imagination, self.objective))
         if needs_members and model.ensemble_size == 0:
             raise SondeError(
-                f"method {self.name!r} compares the members of an ensemble, and {type(model).__name__} has none; use the model pe"
+                f"method {self.name!r} compares the members of an ensemble, and {type(model).__name__} has none; "
+                "use the model pe"
             )
 
 
@@ -95,7 +94,7 @@ METHODS: dict[str, Method] = {
 }
 """Names of methods for the command line."""
 SUMMARIES = {
-    "opax": "optimistic active exploration (the paper's method)",
+    "opax": "optimistic active exploration (OpAx)",
     "opax-sum": "optimistic, sum of epistemic variances",
     "opax-heuristic": "OpAx's variant: the planner chooses which ensemble member predicts",
     "mean-ae": "active exploration on the mean model",
@@ -106,7 +105,7 @@ SUMMARIES = {
     "plan2explore": "one-step disagreement on the mean model (Plan2Explore)",
     "random": "uniformly random actions",
 }
-"""What `sonde list` says of each."""
+"""Descriptions for `sonde list`."""
 
 
 def method_named(name: str, like: Method | None = None) -> Method:
@@ -115,7 +114,6 @@ def method_named(name: str, like: Method | None = None) -> Method:
     Args:
         name: A name in `METHODS`.
         like: A method whose imagination settings (particles, noise, beta) are kept where the new one has them too.
-
     """
     one_of("method", name, METHODS)
     method = METHODS[name]

@@ -1,7 +1,8 @@
-"""What a plan is worth.
+"""Objectives: the reward of each step of a plan.
 
-An objective reads an `Imagined` plan (all particles, all steps) and gives each particle a reward per step. The solver makes one
-number of them: first over the steps of a particle, then the mean over particles.
+An objective maps an `Imagined` plan (all particles, all steps) to a reward for each particle and step. The solver reduces them
+to one value: over the steps of each particle first, then the mean over particles. To write your own, subclass `Objective` as a
+frozen dataclass and pass it to `Method`.
 """
 
 import abc
@@ -14,36 +15,56 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from sonde._internal.errors import positive
 from sonde.models import MemberPredictions, Prediction
 
 
 class Imagined(eqx.Module):
-    """A plan as the planner imagines it: K particles, H steps. The predictions are those about the next states."""
+    """An imagined plan: K particles, H steps."""
 
     states: Float[Array, "K H dx"]
+    """States before each step."""
     actions: Float[Array, "H du"]
+    """Actions, the same for all particles."""
     next_states: Float[Array, "K H dx"]
+    """States after each step."""
     predictions: Prediction
+    """The model's predictions of the next states, with leading axes [K, H]."""
     goal: Float[Array, " dg"] | None = None
-    """What the plan is for, where the task has a goal."""
+    """Goal of the task, if it has one."""
 
 
 def information_gain(prediction: Prediction) -> Float[Array, "*batch"]:
-    """1/2 sum_j log(1 + epistemic_j^2 / aleatoric_j^2): what measuring there would tell about the system, in nats."""
+    """The information that a measurement would give about the system: 1/2 sum_j log(1 + epistemic_j^2 / aleatoric_j^2).
+
+    Args:
+        prediction: The model's prediction of the measurement, of any shape.
+
+    Returns:
+        The information gain in nats.
+    """
     return 0.5 * jnp.sum(jnp.log1p((prediction.epistemic_std / prediction.aleatoric_std) ** 2), axis=-1)
 
 
+@dataclass(frozen=True)
 class Objective(abc.ABC):
-    """A plan's reward per step, to be maximised."""
+    """A reward for each step of a plan, to be maximised."""
 
     needs_members: ClassVar[bool] = False
-    """Whether it asks what the members of an ensemble predict."""
+    """Whether it needs the predictions of an ensemble's members."""
     compares_particles: ClassVar[bool] = False
-    """Whether it asks how the particles of a plan have drifted apart."""
+    """Whether it compares the particles of a plan with each other."""
 
     @abc.abstractmethod
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """Each particle's; a single row where particles are compared, so that there is one reward for all."""
+        """The rewards of a plan.
+
+        Args:
+            imagined: The plan.
+
+        Returns:
+            Rewards of each particle and step; a single row for all particles if the objective compares them.
+        """
 
 
 @dataclass(frozen=True)
@@ -51,25 +72,29 @@ class InformationGain(Objective):
     """The paper's objective; summed along a trajectory it bounds the mutual information from above (Lemma 1)."""
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """Information gained at each step."""
+        """The information gain of each step, in nats."""
         return information_gain(imagined.predictions)
 
 
 @dataclass(frozen=True)
 class UncertaintySum(Objective):
-    """The epistemic variances without the logarithm and regardless of the noise: another geometry of the same idea."""
+    """The sum of the epistemic variances, without the logarithm and ignoring the noise."""
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """Sum over dimensions of epistemic_j^2, in state units."""
+        """Sum over dimensions of epistemic_j^2, in squared state units."""
         return jnp.sum(imagined.predictions.epistemic_std**2, axis=-1)
 
 
 @dataclass(frozen=True)
 class LogUncertainty(Objective):
-    """The epistemic variances on a logarithmic scale, regardless of the noise: for systems that have none."""
+    """The epistemic variances on a logarithmic scale, ignoring the noise: for deterministic systems."""
 
     epsilon: float = 1e-3
-    """The epistemic std, in state units, below which nothing is worth knowing."""
+    """Epistemic std, in state units, below which less uncertainty hardly changes the reward."""
+
+    def __post_init__(self):
+        """Reject settings that cannot work."""
+        positive("objective", epsilon=self.epsilon)
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """Sum over dimensions of log(epsilon^2 + epistemic_j^2)."""
@@ -78,16 +103,16 @@ class LogUncertainty(Objective):
 
 @dataclass(frozen=True)
 class TrajectoryDisagreement(Objective):
-    """How far the members' own trajectories have drifted apart under the same actions (CEE-US)."""
+    """How far the trajectories of an ensemble's members diverge under the same actions (CEE-US)."""
 
     needs_members: ClassVar[bool] = True
     compares_particles: ClassVar[bool] = True
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """Sum over dimensions of the std (unbiased) over members of the next state, in state units.
+        """Sum over dimensions of the unbiased std over members of the next state, in state units.
 
-        Particles follow the members in turn; with imagined noise there may be several for each, whose mean counts. A remainder
-        of the noise stays: the method is meant for systems without noise.
+        Particles follow the members in turn. With imagined noise there may be several per member, whose mean is used; some of
+        the noise remains in it, so the objective is meant for deterministic systems.
         """
         assert imagined.predictions.members is not None
         particles, horizon, state_dim = imagined.next_states.shape
@@ -97,10 +122,13 @@ class TrajectoryDisagreement(Objective):
 
 
 def jensen_renyi(members: MemberPredictions) -> Float[Array, ""]:
-    """The Jensen-Renyi divergence (of order 2) of Gaussians with means and stds [E, dx], in nats; 0 where all agree.
+    """The Jensen-Renyi divergence (of order 2) of the members' Gaussians, in nats; 0 if all are equal.
 
-    It is the entropy of their mixture less their mean entropy, with Renyi's quadratic entropy -log of the integral of p^2. For
-    Gaussians that integral is a sum over pairs of a Gaussian density of the difference of means.
+    It is the entropy of their mixture minus their mean entropy, with Renyi's quadratic entropy, -log of the integral of p^2.
+    For Gaussians that integral is a sum over pairs of a Gaussian density of the difference of means.
+
+    Args:
+        members: Predictions [E, dx] at one point.
     """
     means, variances = members.means, members.stds**2
 
@@ -117,12 +145,12 @@ def jensen_renyi(members: MemberPredictions) -> Float[Array, ""]:
 
 @dataclass(frozen=True)
 class JensenRenyi(Objective):
-    """How different the members' predictive distributions are, noise included (MAX)."""
+    """How different the predictive distributions of an ensemble's members are, noise included (MAX)."""
 
     needs_members: ClassVar[bool] = True
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """The divergence at each step."""
+        """The Jensen-Renyi divergence at each step, in nats."""
         members = imagined.predictions.members
         assert members is not None
         return jax.vmap(jax.vmap(jensen_renyi))(members)
@@ -130,11 +158,11 @@ class JensenRenyi(Objective):
 
 @dataclass(frozen=True)
 class TaskReward(Objective):
-    """A task that a person asks for; its reward may depend on a goal."""
+    """The reward of a task, which may depend on a goal."""
 
     reward: Callable[..., Array] | None = None
-    """reward(x, u, x_next), or reward(x, u, x_next, goal) where the plan has a goal, of one transition in JAX. None: to be set
-    by `Method.for_task` before planning."""
+    """reward(x, u, x_next), or reward(x, u, x_next, goal) if the task has goals, of one transition in JAX; None: it must be set
+    with `Method.for_task` before planning."""
 
     def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
         """The task's reward of each imagined transition."""

@@ -1,1 +1,1 @@
-"""What every room uses and no user sees."""
+"""Helpers of all rooms; nothing here is public."""

@@ -9,10 +9,17 @@ from jaxtyping import Array, Float, Key
 
 @functools.lru_cache(maxsize=32)
 def colouring(horizon: int, exponent: float) -> np.ndarray:
-    """The matrix B [H, H] that turns white noise z into coloured noise B z with unit variance at every step.
+    """Matrix that turns white noise into coloured noise with unit variance at every step.
 
-    B is the symmetric circulant matrix whose eigenvalues are the wanted amplitudes f^(-exponent / 2); the constant component
-    gets the amplitude of the lowest frequency. For the horizons of planners one product with B is cheaper than an FFT.
+    It is the symmetric circulant matrix whose eigenvalues are the amplitudes f^(-exponent / 2); the constant component gets the
+    amplitude of the lowest frequency. For the horizons of planners one matrix product is cheaper than an FFT.
+
+    Args:
+        horizon: Length of the sequences H.
+        exponent: Power of the frequency with which the spectral power falls; 0 is white noise.
+
+    Returns:
+        The matrix B [H, H]: B z is coloured where z is white.
     """
     frequency = np.fft.fftfreq(horizon)
     frequency[0] = 1.0 / horizon
@@ -24,7 +31,18 @@ def colouring(horizon: int, exponent: float) -> np.ndarray:
 
 
 def coloured_noise(key: Key[Array, ""], samples: int, horizon: int, dim: int, exponent: float) -> Float[Array, "P H dim"]:
-    """Coloured over time; independent across samples and dimensions."""
-    # single precision is ample for random numbers and twice as fast to draw
+    """Draw noise that is coloured over time and independent across samples and dimensions.
+
+    Args:
+        key: Randomness of the draw.
+        samples: Number of sequences P.
+        horizon: Steps of each sequence H.
+        dim: Dimensions of each step.
+        exponent: Power of the frequency with which the spectral power falls.
+
+    Returns:
+        Standard normal at each step [P, H, dim].
+    """
+    # single precision is enough for random numbers and twice as fast to draw
     white = jax.random.normal(key, (samples, dim, horizon), dtype="float32").astype(float)
     return (white @ colouring(horizon, exponent).T).swapaxes(1, 2)

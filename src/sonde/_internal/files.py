@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written under a temporary name, forced to disk, then renamed."""
+"""Atomic writes: a file is written under a temporary name, synced to disk, then renamed, so it is never seen half written."""
 
 import hashlib
 import os
@@ -6,7 +6,12 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Create or replace `path`."""
+    """Create or replace a file.
+
+    Args:
+        path: Path of the file.
+        content: All of its bytes.
+    """
     temporary = path.with_name(f".{path.name}.part")
     with open(temporary, "wb") as file:
         file.write(content)
@@ -17,7 +22,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Force renames and new names in `folder` to disk."""
+    """Sync a folder to disk, so that new and renamed files in it survive a crash.
+
+    Args:
+        folder: Path of the folder.
+    """
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -26,5 +35,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def checksum(content: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """SHA-256 in hexadecimal.
+
+    Args:
+        content: The bytes.
+    """
     return hashlib.sha256(content).hexdigest()

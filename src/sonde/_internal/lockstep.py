@@ -1,4 +1,4 @@
-"""Runs that advance together."""
+"""A batch axis for code that is written for one seed."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,9 +9,16 @@ Tree = TypeVar("Tree")
 
 
 def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Like `vmap`: code that is written for one run, for S runs at once (the leading axis of every array).
+    """Map a function of one seed over S seeds, like `vmap`.
 
-    A single run keeps its plain shapes: compilers make slower code of products that carry an axis of length one.
+    With a single seed the function is called without the axis: compilers make slower code of matrix products that have a batch
+    axis of length one.
+
+    Args:
+        function: Function of pytrees of one seed.
+
+    Returns:
+        The same function of pytrees whose arrays have a leading axis S.
     """
 
     def mapped(*trees: Any) -> Any:
@@ -25,17 +32,27 @@ def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def lockstep_rollouts(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`lockstep` of runs that have R rollouts each, for `function(run, *rollout)`.
+    """Map a function of one rollout over S seeds with R rollouts each.
 
-    Arrays of the first argument lead with the axis S: a run's rollouts share them. Those of the others lead with [S, R].
+    Args:
+        function: Called as `function(shared, *rollout)`.
+
+    Returns:
+        The same function of arrays with leading axes [S] in the first argument, which a seed's rollouts share, and [S, R] in
+        the others.
     """
 
-    def one_seed(run: Any, *rollouts: Any) -> Any:
-        return lockstep(lambda *rollout: function(run, *rollout))(*rollouts)
+    def of_seed(shared: Any, *rollouts: Any) -> Any:
+        return lockstep(lambda *rollout: function(shared, *rollout))(*rollouts)
 
-    return lockstep(one_seed)
+    return lockstep(of_seed)
 
 
-def one_seed(tree: Tree, run: int = 0) -> Tree:
-    """Of a posterior, prior or data of S runs in lockstep, that of one."""
-    return jax.tree.map(lambda leaf: leaf[run], tree)
+def one_seed(tree: Tree, seed: int = 0) -> Tree:
+    """Take one seed's slice of a posterior, prior or data.
+
+    Args:
+        tree: Pytree whose arrays have a leading axis S.
+        seed: Position on that axis.
+    """
+    return jax.tree.map(lambda leaf: leaf[seed], tree)

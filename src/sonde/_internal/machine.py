@@ -1,4 +1,4 @@
-"""What a result was made with."""
+"""The machine and the versions that a result was made with."""
 
 import os
 import platform
@@ -10,7 +10,11 @@ from sonde import __version__
 
 
 def this_machine() -> dict[str, str]:
-    """Versions, the device that JAX computes on, and the processor."""
+    """Versions, the device that JAX computes on, and the CPU.
+
+    Returns:
+        Descriptions by name, for a result's metadata.
+    """
     return {
         "sonde": __version__,
         "python": platform.python_version(),
@@ -21,12 +25,12 @@ def this_machine() -> dict[str, str]:
 
 
 def processor() -> str:
-    """What kind of CPU this is, and how many cores there are for us."""
+    """Name of the CPU and number of usable cores."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {cores()} core{'' if cores() == 1 else 's'}"
 
 
 def cores() -> int:
-    """How many there are for us, which may be fewer than the machine has."""
+    """Number of cores that this process may use, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

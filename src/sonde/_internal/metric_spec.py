@@ -1,4 +1,4 @@
-"""What is known of a metric beside its value: its key, unit and meaning, and how it is drawn and printed."""
+"""Description of a metric: its key, unit and meaning, and how it is drawn and printed."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class MetricSpec:
     unit: str
     """Unit, for axes and documentation."""
     meaning: str
-    """What the number says, in one sentence."""
+    """What the number means, in one sentence."""
     drawn: bool = True
     """Whether figures of curves have a panel for it."""
     log: bool = False
@@ -28,14 +28,13 @@ class MetricSpec:
     digits: int | None = None
     """Decimals in the progress display; None: as many as suit the size of the number."""
     sentence: str = ""
-    """How a stopping rule tells its value, with `{}` for the number."""
+    """How a stopping rule reports its value, with `{}` for the number."""
 
     def matches(self, key: str) -> bool:
         """Whether this entry describes a key.
 
         Args:
             key: Key of a metric.
-
         """
         return key == self.key or (self.key.endswith("/*") and key.startswith(self.key[:-1]))
 
@@ -44,6 +43,5 @@ class MetricSpec:
 
         Args:
             key: A key that `matches`.
-
         """
         return self.title.format(key.removeprefix(self.key[:-1])) if self.key.endswith("/*") else self.title

@@ -1,4 +1,4 @@
-"""Double precision, scoped: the engine's entry points run under it, the user's own JAX program is left alone."""
+"""Double precision for the entry points of the package, without changing the user's own JAX program."""
 
 import functools
 from collections.abc import Callable
@@ -10,11 +10,14 @@ F = TypeVar("F", bound=Callable)
 
 
 def double_precision(function: F) -> F:
-    """Run `function` with 64-bit JAX arrays.
+    """Run a function with 64-bit JAX arrays and full-precision matrix products.
 
-    Gaussian-process algebra needs it: near the data the posterior std is as small as the rounding of single precision.
-    Setting the process-wide flag at import would change the caller's own arrays, so the scope ends with the call. On
-    some GPUs the default matrix product rounds its inputs to 10 bits, so "highest" is asked for as well.
+    Gaussian-process algebra needs it: near the data the posterior std is as small as the rounding error of single precision.
+    Setting the process-wide flag at import would change the caller's own arrays, so the scope ends with the call. On some GPUs
+    the default matrix product rounds its inputs to 10 bits, hence "highest".
+
+    Args:
+        function: The function to wrap.
     """
 
     @functools.wraps(function)
@@ -22,4 +25,4 @@ def double_precision(function: F) -> F:
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             return function(*args, **kwargs)
 
-    return wrapped  # ty: ignore[invalid-return-type]
+    return wrapped  # ty: ignore[invalid-explicit-return]

@@ -1,4 +1,4 @@
-"""Code in a user's own file: FILE.py:NAME."""
+"""Objects in a user's own file, named as FILE.py:NAME."""
 
 import functools
 import importlib.util
@@ -11,12 +11,20 @@ from sonde._internal.errors import SondeError
 
 
 def is_in_file(name: str) -> bool:
-    """Whether the name is of the form FILE.py:NAME."""
+    """Whether a name has the form FILE.py:NAME.
+
+    Args:
+        name: The name.
+    """
     return ".py:" in name
 
 
 def with_absolute_path(name: str) -> str:
-    """The same name, from whatever folder it is read later."""
+    """Make the path in FILE.py:NAME absolute, so that the name is valid in every folder.
+
+    Args:
+        name: A name; one of another form is returned as it is.
+    """
     if not is_in_file(name):
         return name
     path, attribute = name.rsplit(":", 1)
@@ -24,7 +32,14 @@ def with_absolute_path(name: str) -> str:
 
 
 def load_from_file(name: str) -> Any:
-    """What FILE.py:NAME names."""
+    """Load an object from a user's file.
+
+    Args:
+        name: FILE.py:NAME.
+
+    Returns:
+        The object. A file is imported once per process.
+    """
     path, attribute = name.rsplit(":", 1)
     module = _module(str(Path(path).expanduser().absolute()))
     if not hasattr(module, attribute):
@@ -33,11 +48,11 @@ def load_from_file(name: str) -> Any:
     return getattr(module, attribute)
 
 
-@functools.cache  # one file, one module: the compiler knows functions by their identity
+@functools.cache  # once per file: compiled programs are looked up by the identity of functions
 def _module(path: str) -> Any:
     file = Path(path)
     if not file.is_file():
-        raise SondeError(f"there is no file {path}; name one as FILE.py:NAME")
+        raise SondeError(f"there is no file {path}; expected FILE.py:NAME with a path to an existing file")
     # files of the same name in different folders are different modules
     spec = importlib.util.spec_from_file_location(f"sonde_user_{file.stem}_{zlib.crc32(path.encode()):08x}", file)
     assert spec is not None and spec.loader is not None
@@ -55,5 +70,9 @@ def _module(path: str) -> Any:
 
 
 def task_label(name: str) -> str:
-    """A short name for tables and figures."""
+    """Short name of a task for tables and figures.
+
+    Args:
+        name: Name of the task, or FILE.py:NAME.
+    """
     return name.rsplit(":", 1)[1] if is_in_file(name) else name

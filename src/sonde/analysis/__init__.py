@@ -1,4 +1,4 @@
-"""The learned system studied: equilibria, stability, controllability, sensitivity."""
+"""Analysis of a learned system: equilibria, stability, controllability, sensitivity."""
 
 from sonde.analysis._linear import Controllability, Linearisation
 from sonde.analysis._system import Equilibrium, LearnedSystem, Sensitivity

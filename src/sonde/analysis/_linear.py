@@ -1,6 +1,6 @@
-"""A system near a point: q' = A q + B u, with plausible A and B around the predicted ones; what they say, with error bars.
+"""Linearisations q' = A q + B u of a learned system, with their uncertainty.
 
-Error bars are spreads over the samples, so they are epistemic: more data would shrink them.
+All stds are over samples of A and B from the posterior, so they are epistemic: more data would reduce them.
 """
 
 from dataclasses import dataclass
@@ -9,59 +9,65 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-SURE = 0.95
-"""Share of the plausible systems that must agree for a verdict."""
-EDGE = 1e-9
-"""A modulus that is 1 but for rounding says nothing."""
+AGREEMENT = 0.95
+"""Fraction of the sampled systems that must agree on stability."""
+UNIT_TOLERANCE = 1e-9
+"""Moduli this close to 1 count as 1, neither stable nor unstable."""
 
 
 @dataclass(frozen=True)
 class Linearisation:
-    """A [d, d] and B [d, du] of the mean, the stds of their entries, and N plausible pairs."""
+    """Linearisation q' = A q + B u of the predicted mean, and N samples of it from the posterior."""
 
     A: np.ndarray
+    """State matrix of the mean [d, d]."""
     B: np.ndarray
+    """Action matrix of the mean [d, du]."""
     A_std: np.ndarray
+    """Epistemic std of the entries of A [d, d]."""
     B_std: np.ndarray
+    """Epistemic std of the entries of B [d, du]."""
     A_samples: np.ndarray
+    """Samples of A [N, d, d]."""
     B_samples: np.ndarray
+    """Samples of B [N, d, du], which belong to those of A."""
 
     @property
     def eigenvalues(self) -> np.ndarray:
-        """Of A, the largest first; complex [d]."""
+        """Eigenvalues of A, complex [d], the largest modulus first."""
         return sorted_eigenvalues(self.A)
 
     @property
     def eigenvalue_samples(self) -> np.ndarray:
-        """Of the plausible A's [N, d], each next to the eigenvalue that it is a version of."""
-        return np.stack([matched(self.eigenvalues, np.linalg.eigvals(A)) for A in self.A_samples])
+        """Eigenvalues of the samples of A [N, d], in the order of `eigenvalues`."""
+        return np.stack([match_eigenvalues(self.eigenvalues, np.linalg.eigvals(A)) for A in self.A_samples])
 
     @property
     def eigenvalue_std(self) -> np.ndarray:
-        """How far the plausible ones are away, root mean square, in the complex plane [d]."""
+        """Root mean square distance of the sampled eigenvalues from `eigenvalues` in the complex plane [d]."""
         return np.sqrt(np.mean(np.abs(self.eigenvalue_samples - self.eigenvalues) ** 2, axis=0))
 
     @property
     def spectral_radius(self) -> float:
-        """The largest modulus: below 1, small deviations die out."""
+        """Largest modulus of the eigenvalues; below 1, small deviations decay."""
         return float(np.abs(self.eigenvalues).max())
 
     @property
     def spectral_radius_samples(self) -> np.ndarray:
-        """That of the plausible A's [N]."""
+        """Spectral radius of each sample of A [N]."""
         return np.abs(np.linalg.eigvals(self.A_samples)).max(axis=-1)
 
     @property
     def stability(self) -> Literal["stable", "unstable", "undecided"]:
-        """Whether deviations die out or grow, if nearly all plausible systems agree on one; on the edge they do neither."""
+        """Whether small deviations decay or grow; "undecided" unless a fraction `AGREEMENT` of the samples agree."""
         radii = self.spectral_radius_samples
-        if np.mean(radii < 1 - EDGE) >= SURE:
+        if np.mean(radii < 1 - UNIT_TOLERANCE) >= AGREEMENT:
             return "stable"
-        return "unstable" if np.mean(radii > 1 + EDGE) >= SURE else "undecided"
+        return "unstable" if np.mean(radii > 1 + UNIT_TOLERANCE) >= AGREEMENT else "undecided"
 
     @property
     def controllability(self) -> "Controllability":
-        """How well the actions reach all directions."""
+        """How well the actions reach all directions of the state."""
         singular = np.linalg.svd(controllability_matrix(self.A, self.B), compute_uv=False)
         samples = [controllability_matrix(A, B) for A, B in zip(self.A_samples, self.B_samples, strict=True)]
         smallest = np.linalg.svd(np.stack(samples), compute_uv=False)[:, -1]
@@ -71,18 +77,26 @@ class Linearisation:
 
 @dataclass(frozen=True)
 class Controllability:
-    """Of the matrix [B, AB, ..., A^(d-1) B]: its rank, and its smallest singular value with the std over plausible systems.
+    """Rank and smallest singular value of the controllability matrix [B, AB, ..., A^(d-1) B].
 
-    A learned matrix has full rank but for rounding; that its smallest singular value is many stds above 0 means more.
+    A learned matrix nearly always has full rank. A smallest singular value many stds above 0 is better evidence.
     """
 
     rank: int
+    """Rank of the matrix."""
     smallest: float
+    """Smallest singular value."""
     std: float
+    """Epistemic std of the smallest singular value."""
 
 
 def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
-    """[B, AB, ..., A^(d-1) B]."""
+    """Controllability matrix [B, AB, ..., A^(d-1) B].
+
+    Args:
+        A: State matrix [d, d].
+        B: Action matrix [d, du].
+    """
     blocks = [B]
     for _ in range(len(A) - 1):
         blocks.append(A @ blocks[-1])
@@ -90,12 +104,21 @@ def controllability_matrix(A: np.ndarray, B: np.ndarray) -> np.ndarray:
 
 
 def sorted_eigenvalues(A: np.ndarray) -> np.ndarray:
-    """The largest modulus first; of a pair, the one above the real axis first."""
+    """Eigenvalues, the largest modulus first; of a complex pair, the one above the real axis first.
+
+    Args:
+        A: Matrix [d, d].
+    """
     values = np.linalg.eigvals(A).astype(complex)
     return values[np.lexsort((-values.imag, -np.abs(values).round(12)))]
 
 
-def matched(reference: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The values in the order of the reference that they are nearest to, each used once."""
+def match_eigenvalues(reference: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Order eigenvalues like the reference values that they are nearest to, one to one.
+
+    Args:
+        reference: Eigenvalues in the wanted order [d].
+        values: Eigenvalues of another matrix [d].
+    """
     _, order = linear_sum_assignment(np.abs(reference[:, None] - values[None]))
     return values[order]

@@ -1,11 +1,11 @@
-"""The learned system, studied: where it rests, whether it stays there, what actions can do, how errors grow.
+"""Analysis of a learned system: its equilibria, their stability, what actions can do, how deviations grow.
 
-    system = LearnedSystem(one_run(explorer.posterior), world, visited)
-    for rest in system.equilibria():
-        print(rest.point, rest.point_std, rest.linearisation.eigenvalues, rest.linearisation.stability)
+    system = sonde.learned_system(explorer, world)
+    for equilibrium in system.equilibria():
+        print(equilibrium.point, equilibrium.point_std, equilibrium.linearisation.stability)
 
-All of it is about the mean of what is predicted, with error bars for what is not known. States whose numbers constrain each
-other (an angle as cosine and sine) are studied in the world's `Coordinates`.
+It analyses the predicted mean, with stds for the epistemic uncertainty. States whose dimensions constrain each other (an angle
+as cosine and sine) are analysed in the world's `Coordinates`.
 """
 
 from collections.abc import Sequence
@@ -24,37 +24,42 @@ from sonde.models import Posterior
 from sonde.worlds import Coordinates, World
 
 STARTS, ITERATIONS, SAMPLES = 200, 100, 1000
-NO_CHANGE = 1e-6
-"""Of the visited spread: a point that moves less than this in a step stays; networks, in single precision, do no better."""
-SAME = 1e-3
-"""Of the visited spread: roots that are closer than this are one."""
-KNOWN = 0.1
-"""Of the visited spread: an equilibrium whose place is less certain than this is no finding."""
-MARGIN = 0.1
-"""Of the visited range: how far outside of it an equilibrium may be."""
+STEP_TOLERANCE = 1e-6
+"""A point that moves less than this in a step is an equilibrium; networks, in single precision, are no more accurate."""
+SAME_TOLERANCE = 1e-3
+"""Equilibria that are closer than this are the same."""
+MAX_POINT_STD = 0.1
+"""Equilibria with a larger epistemic std are left out."""
+RANGE_MARGIN = 0.1
+"""How far outside the visited range an equilibrium may lie. All four are in units of the visited range of each coordinate."""
 
 
 @dataclass(frozen=True)
 class Equilibrium:
-    """A point at which the mean stays under a constant action: in coordinates, as a state, and how sure it is."""
+    """A fixed point of the predicted mean dynamics under a constant action."""
 
     point: np.ndarray
+    """The point in coordinates [d]."""
     point_std: np.ndarray
-    """To first order: the epistemic std of the next state there, carried over to the root."""
+    """Epistemic std of the point [d], to first order from that of the next state."""
     state: np.ndarray
+    """The point as a state [dx]."""
     action: np.ndarray
+    """The constant action [du]."""
     linearisation: Linearisation
+    """Linearisation at the point, in coordinates."""
 
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """How small deviations at the start of a trajectory of T steps have grown after each: factors [T, d], the largest first."""
+    """Growth of small deviations along a trajectory of T steps (finite-time Lyapunov analysis)."""
 
     growth: np.ndarray
+    """Factors by which deviations at the start have grown after each step [T, d], the largest first."""
 
     @property
     def rate(self) -> float:
-        """Logarithm per step by which the worst deviation grew over the whole trajectory."""
+        """Growth rate of the largest deviation over the whole trajectory: the logarithm of its factor, per step."""
         return float(np.log(self.growth[-1, 0]) / len(self.growth))
 
 
@@ -67,14 +72,14 @@ def _identity(world: World) -> Coordinates:
 
 
 def _difference(a: Array, b: Array, periods: tuple[float, ...]) -> Array:
-    """a - b, the short way round."""
+    """a - b, modulo the periods, of smallest magnitude."""
     period = jnp.asarray(periods)
-    round_trips = jnp.where(jnp.isfinite(period), jnp.round((a - b) / period), 0.0)
-    return a - b - jnp.where(jnp.isfinite(period), period, 0.0) * round_trips
+    turns = jnp.where(jnp.isfinite(period), jnp.round((a - b) / period), 0.0)
+    return a - b - jnp.where(jnp.isfinite(period), period, 0.0) * turns
 
 
 def _in_coordinates(posterior: Posterior, system: Coordinates, q: Array, u: Array, jacobian: Array) -> tuple[Array, Array]:
-    """A and B in coordinates, of Jacobians [..., dx, dz] at a point."""
+    """A and B in coordinates, from Jacobians [..., dx, dz] at a point."""
     x = system.to_state(q)
     lift, project = jax.jacfwd(system.to_state)(q), jax.jacfwd(system.from_state)(posterior.predict(x, u).mean)
     return project @ jacobian[..., : x.shape[0]] @ lift, project @ jacobian[..., x.shape[0] :]
@@ -82,7 +87,7 @@ def _in_coordinates(posterior: Posterior, system: Coordinates, q: Array, u: Arra
 
 @eqx.filter_jit
 def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, spread: Array) -> tuple[Array, Array]:
-    """Roots [N, d] of what a step changes, by damped Newton steps (Levenberg-Marquardt), and misses [N] (over the spread)."""
+    """Fixed points [N, d] of a step by Levenberg-Marquardt, and how far a step moves them [N], in units of the spread."""
 
     def change(q: Array) -> Array:
         after = system.from_state(posterior.predict(system.to_state(q), u).mean)
@@ -109,19 +114,19 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
 
 
 @eqx.filter_jit
-def _linearise(posterior: Posterior, plain: Posterior, system: Coordinates, q: Array, u: Array, key: Array, count: int):
-    """A and B of the mean, their samples, and what is not known of a step: columns whose squares sum to its variance."""
+def _linearise(posterior: Posterior, smooth: Posterior, system: Coordinates, q: Array, u: Array, key: Array, count: int):
+    """A and B of the mean, their samples, and a root of the epistemic covariance of the next point."""
     x = system.to_state(q)
     prediction = posterior.predict_jacobian(x, u, key, count)
-    A, B = _in_coordinates(plain, system, q, u, prediction.mean)
-    A_samples, B_samples = _in_coordinates(plain, system, q, u, prediction.samples)
-    predicted = plain.predict(x, u)
+    A, B = _in_coordinates(smooth, system, q, u, prediction.mean)
+    A_samples, B_samples = _in_coordinates(smooth, system, q, u, prediction.samples)
+    predicted = smooth.predict(x, u)
     return A, B, A_samples, B_samples, jax.jacfwd(system.from_state)(predicted.mean) * predicted.epistemic_std
 
 
 @eqx.filter_jit
 def _along(posterior: Posterior, system: Coordinates, points: Array, actions: Array) -> Array:
-    """Singular values [T, d] of the products of Jacobians."""
+    """Singular values [T, d] of the products of Jacobians along a trajectory."""
 
     def step(product, at):
         q, u = at
@@ -133,22 +138,29 @@ def _along(posterior: Posterior, system: Coordinates, points: Array, actions: Ar
 
 
 class LearnedSystem:
-    """What one run has learned, in coordinates that have no constraints between them."""
+    """The dynamics that one seed has learned, in unconstrained coordinates."""
 
+    @double_precision
     def __init__(self, posterior: Posterior, world: World, visited: np.ndarray):
-        """`visited` are states [N, dx] near which the model knows something: those of the measurements."""
+        """Prepare the analysis.
+
+        Args:
+            posterior: Posterior of one seed.
+            world: The world that was learned; it gives the dimensions and the coordinates.
+            visited: States of the measurements [N, dx].
+        """
         self.posterior, self.world = posterior, world
-        self.plain, self.coordinates = posterior.differentiable(), world.coordinates() or _identity(world)
+        self.differentiable, self.coordinates = posterior.differentiable(), world.coordinates() or _identity(world)
         self.visited = self._points(visited, "visited states")
         low, high = self.visited.min(axis=0), self.visited.max(axis=0)
-        turns = np.isfinite(self.coordinates.periods)
-        self.low, self.high = np.where(turns, -np.inf, low), np.where(turns, np.inf, high)
-        self.spread = np.where(turns, np.minimum(high - low, self.coordinates.periods), high - low)
+        periodic = np.isfinite(self.coordinates.periods)
+        self.low, self.high = np.where(periodic, -np.inf, low), np.where(periodic, np.inf, high)
+        self.spread = np.where(periodic, np.minimum(high - low, self.coordinates.periods), high - low)
         self.spread = np.where(self.spread > 0, self.spread, 1.0)
 
     @double_precision
     def _points(self, states: np.ndarray, name: str) -> np.ndarray:
-        """States [N, dx], checked, in coordinates [N, d]."""
+        """Validate states [N, dx] and convert them to coordinates [N, d]."""
         states = np.asarray(states, dtype=np.float64)
         if states.ndim != 2 or states.shape[1] != self.world.state_dim or not len(states) or not np.isfinite(states).all():
             raise SondeError(f"{name} must be finite, of shape [N, {self.world.state_dim}], got shape {list(states.shape)}")
@@ -164,57 +176,75 @@ class LearnedSystem:
     def equilibria(
         self, action: Sequence[float] | np.ndarray | None = None, starts: np.ndarray | None = None, samples: int = SAMPLES
     ) -> list[Equilibrium]:
-        """Where the mean stays under a constant action (by default zero), found from many starts [N, dx] (by default visited).
+        """Find the points at which the predicted mean stays under a constant action.
 
-        Left out are places that the model does not know: outside of what was visited, or less certain than a tenth of it.
+        Points that the model does not know are left out: those outside the visited range, and those whose epistemic std is more
+        than a tenth of it.
+
+        Args:
+            action: The action [du]; by default zeros.
+            starts: States [N, dx] from which the search starts; by default visited ones.
+            samples: Number of samples of the linearisations.
         """
         u = self._action(action)
         points = self.visited if starts is None else self._points(starts, "starts")
         points = points[np.linspace(0, len(points) - 1, min(STARTS, len(points))).round().astype(int)]
         arguments = (jnp.asarray(array) for array in (points, u, self.spread))
-        roots, misses = (np.asarray(array) for array in _search(self.plain, self.coordinates, *arguments))
+        roots, misses = (np.asarray(array) for array in _search(self.differentiable, self.coordinates, *arguments))
         found: list[Equilibrium] = []
-        for q in roots[np.argsort(misses)][: np.sum(misses < NO_CHANGE)]:
-            inside = (q >= self.low - MARGIN * self.spread) & (q <= self.high + MARGIN * self.spread)
-            if inside.all() and all(self._gap(q, other.point) >= SAME for other in found):
+        for q in roots[np.argsort(misses)][: np.sum(misses < STEP_TOLERANCE)]:
+            inside = (q >= self.low - RANGE_MARGIN * self.spread) & (q <= self.high + RANGE_MARGIN * self.spread)
+            if inside.all() and all(self._gap(q, other.point) >= SAME_TOLERANCE for other in found):
                 found.append(self._equilibrium(q, u, samples))
-        known = [rest for rest in found if (rest.point_std <= KNOWN * self.spread).all()]
-        # by states: hanging may be told as pi or as -pi, and rows that are to be compared should not change places
-        return sorted(known, key=lambda rest: rest.state.tolist())
+        known = [equilibrium for equilibrium in found if (equilibrium.point_std <= MAX_POINT_STD * self.spread).all()]
+        # sorted by states: one angle may come out as pi or as -pi, and the order should not depend on which
+        return sorted(known, key=lambda equilibrium: equilibrium.state.tolist())
 
     def _gap(self, a: np.ndarray, b: np.ndarray) -> float:
-        """The distance of two points in units of the visited spread."""
+        """Distance of two points in units of the visited range."""
         gap = np.asarray(_difference(jnp.asarray(a), jnp.asarray(b), self.coordinates.periods))
         return float(np.linalg.norm(gap / self.spread))
 
     def _equilibrium(self, q: np.ndarray, u: np.ndarray, samples: int) -> Equilibrium:
         state = np.asarray(self.coordinates.to_state(jnp.asarray(q)))
-        linear, doubt = self._linearise(q, u, samples)
-        carried = np.linalg.pinv(np.eye(len(q)) - linear.A) @ doubt
-        # an angle is told in its usual range
+        linear, step_error = self._linearise(q, u, samples)
+        point_error = np.linalg.pinv(np.eye(len(q)) - linear.A) @ step_error
+        # by way of the state, an angle comes out in its usual range
         point = np.asarray(self.coordinates.from_state(jnp.asarray(state)))
-        return Equilibrium(point, np.linalg.norm(carried, axis=1), state, u, linear)
+        return Equilibrium(point, np.linalg.norm(point_error, axis=1), state, u, linear)
 
     @double_precision
     def linearise(
         self, state: np.ndarray, action: Sequence[float] | np.ndarray | None = None, samples: int = SAMPLES
     ) -> Linearisation:
-        """A and B at a state [dx] (by default under no action), in coordinates, with their uncertainty."""
+        """Linearise at a state, in coordinates.
+
+        Args:
+            state: State [dx].
+            action: Action [du]; by default zeros.
+            samples: Number of samples of A and B; ensembles give one per member instead.
+        """
         (q,) = self._points(np.asarray(state)[None], "state")
         return self._linearise(q, self._action(action), samples)[0]
 
     def _linearise(self, q: np.ndarray, u: np.ndarray, samples: int) -> tuple[Linearisation, np.ndarray]:
         whole("linearisation", samples=samples)
-        arguments = (self.posterior, self.plain, self.coordinates, jnp.asarray(q), jnp.asarray(u), jax.random.key(0), samples)
-        A, B, A_samples, B_samples, doubt = (np.asarray(array) for array in _linearise(*arguments))
+        at = (self.coordinates, jnp.asarray(q), jnp.asarray(u))
+        found = _linearise(self.posterior, self.differentiable, *at, jax.random.key(0), samples)
+        A, B, A_samples, B_samples, step_error = (np.asarray(array) for array in found)
         stds = (np.std(A_samples, axis=0), np.std(B_samples, axis=0))
-        return Linearisation(A, B, *stds, A_samples, B_samples), doubt
+        return Linearisation(A, B, *stds, A_samples, B_samples), step_error
 
     @double_precision
     def sensitivity(self, states: np.ndarray, actions: np.ndarray) -> Sensitivity:
-        """How deviations grow along a trajectory of states [T, dx] and actions [T, du], by the Jacobians of the mean there."""
+        """Growth of small deviations along a trajectory, by the Jacobians of the predicted mean.
+
+        Args:
+            states: States before each step [T, dx].
+            actions: Actions of each step [T, du].
+        """
         points = self._points(states, "states")
         u = np.asarray(actions, dtype=np.float64)
         if u.shape != (len(points), self.world.action_dim) or not np.isfinite(u).all():
             raise SondeError(f"actions must be finite, of shape [{len(points)}, {self.world.action_dim}], got {list(u.shape)}")
-        return Sensitivity(np.asarray(_along(self.plain, self.coordinates, jnp.asarray(points), jnp.asarray(u))))
+        return Sensitivity(np.asarray(_along(self.differentiable, self.coordinates, jnp.asarray(points), jnp.asarray(u))))

@@ -7,62 +7,105 @@ import re
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sonde._internal.errors import SondeError, one_of
 from sonde._internal.user_code import is_in_file, load_from_file, with_absolute_path
-from sonde.imagination import IMAGINATIONS
-from sonde.methods import METHODS, method_named
-from sonde.models import BETA_RULES, KERNELS, MODELS
-from sonde.objectives import OBJECTIVES
-from sonde.runs import PRESETS, RunConfig, for_world
-from sonde.solvers import SOLVERS
+from sonde.imagination import IMAGINATIONS, Imagination
+from sonde.methods import METHODS, Method, method_named
+from sonde.models import BETA_RULES, KERNELS, MODELS, BetaRule, Kernel, Model
+from sonde.objectives import OBJECTIVES, Objective
+from sonde.runs import PRESETS, RunConfig, default_config
+from sonde.solvers import SOLVERS, Solver
 from sonde.worlds import WORLDS, GymWorld, HostWorld, OwnSystem, World
 
 GYM = "gym:"
 _OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
-_PRESETS = textwrap.fill(", ".join(PRESETS), 115, break_on_hyphens=False, subsequent_indent=" " * 15)
-WHAT_TO_EXPLORE = f"""  a preset     {_PRESETS}
-  a world      {_OTHERS}, with settings for unknown systems
+_PRESETS = textwrap.fill(", ".join(PRESETS), 120, break_on_hyphens=False, initial_indent=" " * 15, subsequent_indent=" " * 15)
+WHAT_TO_EXPLORE = f"""  a preset     {_PRESETS.lstrip()}
+  a world      {_OTHERS}, with default settings
   FILE.py:NAME a World of your own
-  gym:ENV      any Gymnasium environment with continuous observations and actions: gym:Hopper-v5, gym:my_module:MyEnv-v0,
-               or gym:FILE.py:NAME, a class or function of your own that makes one
+  gym:ENV      any Gymnasium environment with continuous observations and actions: gym:Hopper-v5,
+               gym:my_module:MyEnv-v0, or gym:FILE.py:NAME, a class or function of your own that makes one
 """
-PARTS: dict[str, Mapping[str, Any]] = {
-    "model": MODELS,
-    "solver": SOLVERS,
-    "method": METHODS,
-    "beta-rule": BETA_RULES,
-    "evaluation-imagination": IMAGINATIONS,
-    "model.kernel": KERNELS,
-    "method.imagination": IMAGINATIONS,
-    "method.objective": OBJECTIVES,
+
+
+class Part(NamedTuple):
+    """A part of a config that an option chooses by name."""
+
+    table: Mapping[str, Any]
+    """Names of the built-in ones."""
+    kind: type
+    """Class of which one in a user's file must be."""
+    meaning: str
+    """What the part does, for the help text."""
+
+
+PARTS: dict[str, Part] = {
+    "model": Part(MODELS, Model, "what learns the system"),
+    "solver": Part(SOLVERS, Solver, "what plans, or trains a policy, on the model"),
+    "method": Part(METHODS, Method, "how to explore: an imagination and an objective"),
+    "beta-rule": Part(BETA_RULES, BetaRule, "how wide the confidence region is; none for a fixed beta"),
+    "evaluation-imagination": Part(IMAGINATIONS, Imagination, "how plans for tasks treat what the model does not know"),
+    "model.kernel": Part(KERNELS, Kernel, "covariance function of a Gaussian process"),
+    "method.imagination": Part(IMAGINATIONS, Imagination, "how exploring plans treat what the model does not know"),
+    "method.objective": Part(OBJECTIVES, Objective, "what exploring plans maximise"),
 }
 """Options that choose a part by name, in the order in which they are applied."""
-CHOOSE_PARTS = "\n".join(
-    f"--{part} NAME chooses the {part} ({', '.join(table)}, or FILE.py:NAME)." for part, table in PARTS.items()
-)
+
+
+def parts_help(width: int = 120) -> str:
+    """The options that choose parts, as a paragraph of a help text.
+
+    Args:
+        width: Longest line.
+    """
+    lines = ["These options choose a part, by NAME or as FILE.py:NAME, a class or object of your own:"]
+    indent = 4 + max(len(f"--{name} NAME") for name in PARTS)
+    for name, part in PARTS.items():
+        option, text = f"  --{name} NAME", f"{part.meaning} ({', '.join(part.table)})"
+        wrapped = textwrap.wrap(text, width - indent, break_on_hyphens=False)
+        lines += [f"{left:<{indent}}{right}" for left, right in zip([option, *[""] * len(wrapped)], wrapped, strict=False)]
+    return "\n".join(lines)
+
+
+def named_system(command: str, args: list[str]) -> str | None:
+    """The system that a command begins with.
+
+    Args:
+        command: Name of the command.
+        args: Words after it.
+
+    Returns:
+        What was named; None if help was asked for instead, which is then printed.
+    """
+    if args and not args[0].startswith("-"):
+        return args[0]
+    if args and args[0] not in ("-h", "--help"):
+        raise SondeError(f"{command}: name a preset first (or another system), then options:\n{WHAT_TO_EXPLORE.rstrip()}")
+    print(f"usage: sonde {command} SYSTEM [options]\n\nSYSTEM is\n{WHAT_TO_EXPLORE}")
+    print(f"'sonde {command} SYSTEM --help' lists all options with the values that SYSTEM gives them.")
+    return None
 
 
 def starting_point(name: str) -> RunConfig:
     """The config that a preset, a world or gym:ENV stands for.
 
     Args:
-        name: What was named on the command line.
-
+        name: What was named on the command line: a preset, a world, gym:ENV or FILE.py:NAME.
     """
     if name in PRESETS:
         return PRESETS[name]
     if name.startswith(GYM):
-        return for_world(GymWorld(with_absolute_path(name.removeprefix(GYM))))
+        return default_config(GymWorld(with_absolute_path(name.removeprefix(GYM))))
     if is_in_file(name):
-        return for_world(_checked_world(name))
+        return default_config(_checked_world(name))
     if name in WORLDS and WORLDS[name] is not OwnSystem:
-        return for_world(WORLDS[name]())
+        return default_config(WORLDS[name]())
     if name in WORLDS:
-        raise SondeError(f"explore: {name!r} is a system that only you can run: see sonde.Experiment")
+        raise SondeError(f"explore: {name!r} is a system that only you can run: use sonde.Experiment from Python")
     close = difflib.get_close_matches(name, [*PRESETS, *WORLDS], 1)
     meant = f" did you mean {close[0]!r}?" if close else ""
     raise SondeError(f"unknown preset {name!r};{meant} expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
@@ -71,22 +114,26 @@ def starting_point(name: str) -> RunConfig:
 def _checked_world(name: str) -> World:
     world = _from_file(name)
     if not isinstance(world, World):
-        raise SondeError(f"{name} must be a World, or a class of one, got {world!r}; for a Gymnasium environment: gym:{name}")
+        raise SondeError(f"{name} must be a World or a class of one, got {world!r}; for a Gymnasium environment: gym:{name}")
     return world
 
 
 def _from_file(name: str) -> Any:
-    """An object of a user's file, or of a class there."""
+    """An object in a user's file, or one of a class there."""
     found = load_from_file(with_absolute_path(name))
-    return found() if isinstance(found, type) else found
+    if not isinstance(found, type):
+        return found
+    try:
+        return found()
+    except TypeError as error:
+        raise SondeError(f"{name} needs arguments ({error}): give its fields defaults, or name an object") from None
 
 
 def try_world(world: World) -> None:
-    """Take one step on a host world, so that one that fails says so before a folder is made.
+    """Take one step on a host world, so that one that fails does so before a folder is made.
 
     Args:
         world: The world to explore.
-
     """
     if isinstance(world, HostWorld):
         copies = world.open(1)
@@ -98,15 +145,14 @@ def try_world(world: World) -> None:
 
 
 def with_parts(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]]:
-    """Apply the options that choose a part by name; another part comes with its default settings.
+    """Apply the options that choose a part by name. A part that changes has its default settings.
 
     Args:
-        config: The config to change.
+        config: The config to change; it is checked later, when all options are applied.
         args: Words of the command line.
 
     Returns:
         The changed config, and the words that are left.
-
     """
     chosen, rest, words = dict[str, str](), [], iter(args)
     for word in words:
@@ -128,11 +174,14 @@ def _with_part(config: RunConfig, part: str, name: str) -> RunConfig:
     if not any(field.name == path[-1] for field in dataclasses.fields(owner)):
         raise SondeError(f"--{part}: {type(owner).__name__} has no {path[-1]}; choose another {path[0]} first")
     current = getattr(owner, path[-1])
+    table, kind, _ = PARTS[part]
     if is_in_file(name):
         value = _from_file(name)
+        if not isinstance(value, kind):
+            raise SondeError(f"--{part}: {name} must be a {kind.__name__} or a class of one, got {value!r}")
     else:
-        one_of(part, name, PARTS[part])
-        value = method_named(name, config.method) if part == "method" else PARTS[part][name]
+        one_of(part, name, table)
+        value = method_named(name, config.method) if part == "method" else table[name]
         if isinstance(value, type):
             value = current if type(current) is value else value()
         elif part != "method" and type(current) is type(value):
@@ -153,7 +202,6 @@ def folder_name(name: str) -> str:
 
     Args:
         name: A preset, a world, gym:ENV or FILE.py:NAME.
-
     """
     if is_in_file(name):
         path, attribute = name.removeprefix(GYM).rsplit(":", 1)

@@ -1,4 +1,4 @@
-"""`sonde demo`."""
+"""`sonde demo`: a first run, with explanations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from sonde.runs._store import RunStore
 
 @dataclass
 class DemoArguments:
-    """Explore the pendulum with OpAx and a Gaussian process, swing it up zero-shot, and say what was learned."""
+    """Explore the pendulum with OpAx and a Gaussian process, swing it up zero-shot, and print what was learned."""
 
     out: Path | None = None
-    """Folder for the run; by default runs/demo, or runs/demo-2 and so on if that exists."""
+    """Folder of the run; runs/demo by default, or runs/demo-2 and so on if that exists."""
 
 
 def main(args: list[str]) -> None:
@@ -25,7 +25,6 @@ def main(args: list[str]) -> None:
 
     Args:
         args: Words after the command.
-
     """
     chosen = tyro.cli(DemoArguments, args=args, prog="sonde demo")
     names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]

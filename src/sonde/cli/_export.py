@@ -1,4 +1,4 @@
-"""`sonde export DIR --out FILE`."""
+"""`sonde export DIR --out FILE`: write the measurements of a run to a file."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +11,16 @@ from sonde.runs._store import RunStore
 
 @dataclass
 class ExportArguments:
-    """Write what a run has measured to a file or a local Minari dataset, which `sonde explore --data` can start from."""
+    """Write the measurements of a run to a file or a local Minari dataset, from which 'sonde explore --data' can start."""
 
     folder: tyro.conf.Positional[Path]
-    """The run's folder."""
+    """Folder of the run."""
     out: str
     """FILE.npz, FILE.csv or minari:DATASET-v0."""
     seed: int | None = None
-    """The seed to export; by default the first."""
+    """Seed to export; the first by default."""
     initial_data: bool = False
-    """Also export, before all others, the measurements that the run started from."""
+    """Also export, before all others, the initial data of the run."""
     overwrite: bool = False
     """Replace the file or dataset if it exists."""
 
@@ -30,7 +30,6 @@ def main(args: list[str]) -> None:
 
     Args:
         args: Words after the command.
-
     """
     chosen = tyro.cli(ExportArguments, args=args, prog="sonde export")
     store = RunStore.open(chosen.folder)

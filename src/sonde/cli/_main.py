@@ -1,4 +1,4 @@
-"""The entry point: one module per command, each thin over the functions that a Python program calls."""
+"""The entry point. Each command is a module of its own, thin over the functions that a Python program calls."""
 
 import importlib
 import os
@@ -11,16 +11,16 @@ USAGE = """usage: sonde COMMAND ...
 
 Learn an unknown dynamical system by choosing the experiments that teach it most, then solve tasks on it zero-shot.
 
-  demo                     explore the pendulum and swing it up, with explanations
-  explore SYSTEM           explore a preset, a world or gym:ENV, any Gymnasium environment ('sonde explore --help')
+  demo                     explore a pendulum, then swing it up, with explanations (a few minutes)
+  explore SYSTEM           explore a preset, a world, gym:ENV or a system of your own ('sonde explore --help')
   resume DIR               continue a run that was interrupted
-  evaluate DIR --task T    solve a task with what a run has learned, and film it (--video FILE.mp4); plan for the worst case
+  evaluate DIR --task T    solve a task with what a run has learned; film it (--video FILE.mp4), or plan for the worst case
                            (--robust)
-  analyse DIR              equilibria of the learned system, their stability, and what actions can do
-  plot DIR [DIR ...]       compare runs in a figure
+  analyse DIR              find the equilibria of the learned system, their stability, and what actions can do there
+  plot DIR [DIR ...]       draw and compare runs
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
-  list                     presets, worlds and tasks, models, solvers, methods
+  list                     list presets, worlds and their tasks, models, solvers and methods
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
@@ -28,7 +28,7 @@ COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep",
 
 
 def main() -> None:
-    """Entry point of `sonde` and `python -m sonde`."""
+    """Run the command line: `sonde` and `python -m sonde`."""
     args = sys.argv[1:]
     if not args or args[0] in ("-h", "--help"):
         print(USAGE, end="")
@@ -42,7 +42,7 @@ def main() -> None:
         one_of("command", args[0], COMMANDS)
         cache_compilations()
         importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
-    except BrokenPipeError:  # the reader of our output has left
+    except BrokenPipeError:  # the reader of our output is gone
         sys.stderr.close()
     except (SondeError, OSError) as error:
         print(f"sonde: error: {error}", file=sys.stderr)
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def cache_compilations() -> None:
-    """Keep compiled programs between runs, in the user's cache folder, unless JAX was configured otherwise."""
+    """Keep compiled programs between processes, in the user's cache folder, unless JAX is configured otherwise."""
     import jax
 
     if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):

@@ -1,4 +1,4 @@
-"""`sonde plot DIR [DIR ...] --out FILE`."""
+"""`sonde plot DIR [DIR ...] --out FILE`: draw and compare runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,12 @@ from sonde.runs._store import RunStore
 
 @dataclass
 class PlotArguments:
-    """Draw uncertainty, information gain and returns of runs in one figure, mean and confidence band over seeds."""
+    """Draw uncertainty, information gain and returns of runs in one figure: mean over seeds, and two standard errors."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of runs."""
+    """Folders of runs on one world; runs that differ only in their seeds are drawn as one line."""
     out: Path = Path("sonde.png")
-    """The figure; .png, .pdf or .svg. For a single run further figures are drawn beside it: NAME-states, the visited states;
-    NAME-calibration, the coverage of the model's intervals, if measurements were held out; NAME-theory, the theorems' bounds,
-    for a Gaussian process with fixed settings."""
+    """File of the figure, .png, .pdf or .svg; states, calibration and theory of a single run are drawn beside it."""
 
 
 def main(args: list[str]) -> None:
@@ -27,7 +25,6 @@ def main(args: list[str]) -> None:
 
     Args:
         args: Words after the command.
-
     """
     chosen = tyro.cli(PlotArguments, args=args, prog="sonde plot")
     if not chosen.folders:

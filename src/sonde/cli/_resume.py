@@ -1,4 +1,4 @@
-"""`sonde resume DIR`."""
+"""`sonde resume DIR`: continue a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from sonde.runs._store import RunStore
 
 @dataclass
 class ResumeArguments:
-    """Continue a run after its newest checkpoint; a finished one is only drawn again."""
+    """Continue a run after its newest checkpoint; a finished run is only drawn again."""
 
     folder: tyro.conf.Positional[Path]
-    """The run's folder."""
+    """Folder of the run."""
     from_round: int | None = None
-    """Go back to the checkpoint after this round (0: start over); what came later is deleted."""
+    """Go back to the checkpoint after this round (0 to start over); later rounds are deleted."""
 
 
 def main(args: list[str]) -> None:
@@ -26,7 +26,6 @@ def main(args: list[str]) -> None:
 
     Args:
         args: Words after the command.
-
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
     store = RunStore.open(chosen.folder)

@@ -1,4 +1,4 @@
-"""What `explore`, `resume` and `demo` share: run to the end with live progress, then draw."""
+"""What `explore`, `resume` and `demo` share: run to completion with a progress display, then draw the figures."""
 
 from rich.console import Console
 
@@ -10,13 +10,15 @@ from sonde.runs._store import RunStore
 
 
 def run_and_draw(store: RunStore, console: Console, from_round: int | None = None) -> Explorer:
-    """Run to the end with live progress, then draw.
+    """Run to completion with a progress display, then draw the figures.
 
     Args:
         store: The run.
         console: Where to print.
         from_round: Start after this round; by default after the newest checkpoint.
 
+    Returns:
+        The explorer after the last round.
     """
     from sonde.runs.figures import draw_run
 

@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from sonde.control._deadline import Timing as Timing
     from sonde.control._rollout import MAX_COPIES as MAX_COPIES
     from sonde.control._rollout import OnStep as OnStep
-    from sonde.control._rollout import Rollouts as Rollouts
-    from sonde.control._rollout import initial_states as initial_states
+    from sonde.control._rollout import RolloutSettings as RolloutSettings
     from sonde.control._rollout import rollout as rollout
     from sonde.control._rollout import run_rollouts as run_rollouts
+    from sonde.control._rollout import start_states as start_states
     from sonde.control._simulators import SimulatorPool as SimulatorPool
 
 _HOMES = {
     "Controller": "_controller",
     "MAX_COPIES": "_rollout",
     "OnStep": "_rollout",
-    "Rollouts": "_rollout",
+    "RolloutSettings": "_rollout",
     "SimulatorPool": "_simulators",
     "Timing": "_deadline",
-    "initial_states": "_rollout",
+    "start_states": "_rollout",
     "rollout": "_rollout",
     "run_rollouts": "_rollout",
 }

@@ -1,10 +1,10 @@
-"""An interruptible policy (`sonde.control._controller.Interruptible`) against the clock: as many turns of planning as fit a budget."""
+"""Run an `AnytimePolicy` against the clock: as many iterations of planning as fit into a budget."""
 
 import functools
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,38 +13,57 @@ from jaxtyping import Array
 
 from sonde._internal.lockstep import lockstep
 from sonde._internal.precision import double_precision
-from sonde.control._deadline import SearchState
+from sonde.control._deadline import SearchResult
+
+SIZE_SHARES = 1.0, 0.5, 0.25
+"""Shares of the full iteration sizes to choose from."""
+ENOUGH_ITERATIONS = 3
+"""The largest share is chosen with which at least this number of iterations fits into the budget."""
 
 
-def chosen(which: Array | np.ndarray, new: Any, old: Any) -> Any:
-    """Of two states, the new one where `which` is true; its axes are the first ones of the states' arrays."""
+def tree_where(which: Array | np.ndarray, new: Any, old: Any) -> Any:
+    """Choose between two pytrees of arrays.
+
+    Args:
+        which: Where to take the new one; its axes are the leading axes of all arrays.
+        new: One pytree.
+        old: The other pytree, with the same structure and shapes.
+    """
     choose = lambda new, old: jnp.where(which.reshape(*which.shape, *[1] * (new.ndim - which.ndim)), new, old)
     return jax.tree.map(choose, new, old)
 
 
-# These run several times per action, against the clock. Plain `jit` calls them in half the time of `filter_jit`: all that is
-# an array in a policy is a leaf, and all else is static.
+class _Iteration(NamedTuple):
+    """Which iteration of which step to run."""
+
+    step: int
+    number: int
+    last: bool
+
+
+# These functions run several times per action, against the clock. Plain `jit` calls them in half the time of `filter_jit`:
+# every array of a policy is a leaf, and everything else is static.
 
 
 @jax.jit
-def _ready(policy: Any, keys: Array):
-    """The search before the first turn of an episode."""
-    return lockstep(lambda p, _: p.begin(p.start()))(policy, keys)
+def _begin(policy: Any, keys: Array):
+    """The search before the first iteration of an episode."""
+    return lockstep(lambda p, _: p.begin(p.initial_state()))(policy, keys)
 
 
 @functools.partial(jax.jit, static_argnames="size")
-def _improve(policy: Any, search: Any, x: Array, keys: Array, step: Array, iteration: Array, last: Array, size: int):
-    """One more turn."""
+def _improve(policy: Any, search: Any, x: Array, keys: Array, iteration: _Iteration, size: int):
+    """One more iteration."""
 
     def one(policy, search, x, key):
-        return policy.improve(search, x, jax.random.fold_in(key, step), iteration, last, size)
+        return policy.improve(search, x, jax.random.fold_in(key, iteration.step), iteration.number, iteration.last, size)
 
     return lockstep(one)(policy, search, x, keys)
 
 
 @jax.jit
 def _finish(policy: Any, search: Any):
-    """The plan, and the search before the first turn of the next step."""
+    """The plan, and the search before the first iteration of the next step."""
 
     def one(policy, search):
         plan, state = policy.finish(search)
@@ -53,96 +72,109 @@ def _finish(policy: Any, search: Any):
     return lockstep(one)(policy, search)
 
 
-SHARES = 1.0, 0.5, 0.25
-ENOUGH_ITERATIONS = 3
-"""A policy with a budget takes the largest turns of which so many fit."""
-
-
-class _Pace:
-    """How long something took lately, at worst."""
+class _RecentDurations:
+    """Durations of the latest calls of a compiled function."""
 
     def __init__(self):
-        self._recent: deque[float] = deque(maxlen=20)
+        self._seconds: deque[float] = deque(maxlen=20)
 
     def timed(self, work: Callable[[], Any]) -> Any:
         began = time.perf_counter()
         result = jax.block_until_ready(work())
-        self._recent.append(time.perf_counter() - began)
+        self._seconds.append(time.perf_counter() - began)
         return result
 
     @property
-    def slowest(self) -> float:
-        return max(self._recent, default=0.0)
+    def longest(self) -> float:
+        return max(self._seconds, default=0.0)
 
 
 class AnytimeRunner:
-    """An interruptible policy against the clock, for S runs in lockstep."""
+    """Runs an anytime policy for S seeds until a deadline."""
 
-    initial: SearchState
-    """What there is before any planning, at the beginning of an episode."""
+    initial: SearchResult
+    """The plan and the search at the start of an episode, before any planning."""
 
     def __init__(self, policy: Any, keys: Array, state_dim: int, budget: float):
-        """`policy` and `keys` have a leading axis S. All compiles here; the largest turns that suit the budget are chosen."""
+        """Compile everything, and choose the largest iterations that suit the budget.
+
+        Args:
+            policy: An `AnytimePolicy` with a leading axis S on its arrays.
+            keys: Randomness of an episode [S].
+            state_dim: Number of state dimensions dx.
+            budget: Seconds per action.
+        """
         self._policy, self._keys = policy, keys
-        # scopes are a thread's own, and planning has a thread of its own
+        # the default device is a setting of this thread, and planning runs in another one
         self._device = getattr(jax.config, "jax_default_device", None)
-        search = _ready(policy, keys)
-        self.initial = SearchState(np.asarray(_finish(policy, search)[0]), 0, search, 0, 0)
-        # several small turns are better than a large one: a search needs rounds
-        for share in SHARES:
-            self._iteration_sizes = policy.iteration_sizes(share)
+        search = _begin(policy, keys)
+        self.initial = SearchResult(np.asarray(_finish(policy, search)[0]), 0, search, 0, 0)
+        # several small iterations are better than one large iteration
+        for share in SIZE_SHARES:
+            self._sizes = policy.iteration_sizes(share)
             self._warm_up(search, np.zeros((len(keys), state_dim)))
-            if (
-                min(ENOUGH_ITERATIONS, len(self._iteration_sizes)) * self._iteration_pace.slowest + self._finish_pace.slowest
-                < budget
-            ):
+            iterations = min(ENOUGH_ITERATIONS, len(self._sizes))
+            if iterations * self._iteration_time.longest + self._finish_time.longest < budget:
                 break
 
     def _warm_up(self, search: Any, x: np.ndarray) -> None:
-        """Compile all that a call runs, and learn how long it takes; which state it is shown does not matter."""
+        """Compile everything that `search` runs and measure how long it takes, which does not depend on the state."""
         for number in range(5):
-            if number < 3:  # the first rounds compile (a first step, and one that follows another): their times mean nothing
-                self._iteration_pace, self._finish_pace = _Pace(), _Pace()
-            for size in dict.fromkeys(self._iteration_sizes):
-                search = self._improve(search, x, 0, 0, False, size)
+            if number < 3:  # these compile (the first step of an episode, and later ones): their durations do not count
+                self._iteration_time, self._finish_time = _RecentDurations(), _RecentDurations()
+            for size in dict.fromkeys(self._sizes):
+                search = self._improve(search, x, _Iteration(0, 0, False), size)
             _, search = self._finish(search)
 
-    def search_on(self, state_of_search: SearchState, x: np.ndarray, step: int, deadline: float) -> SearchState:
-        """What `DeadlineRunner` asks for, under the settings of the thread that made this."""
+    def search(self, latest: SearchResult, x: np.ndarray, step: int, deadline: float) -> SearchResult:
+        """Plan until the deadline, with the device settings of the thread that created this object.
+
+        Args:
+            latest: The result to continue from.
+            x: States [S, dx].
+            step: Number of the step in the episode.
+            deadline: Time of `time.perf_counter`.
+        """
         with jax.default_device(self._device):
-            return self._search_on(state_of_search, x, step, deadline)
+            return self._search(latest, x, step, deadline)
 
     @double_precision
-    def _search_on(self, state_of_search: SearchState, x: np.ndarray, step: int, deadline: float) -> SearchState:
-        """SearchOn until a turn as slow as the slowest of late would not fit, but one turn at least."""
-        search, done, last = self._caught_up(state_of_search, step), 0, False
+    def _search(self, latest: SearchResult, x: np.ndarray, step: int, deadline: float) -> SearchResult:
+        """Iterate until an iteration as long as the longest recent one would not fit, but at least once."""
+        search, done, last = self._advanced(latest, step), 0, False
         while not last:
-            left = deadline - time.perf_counter() - self._finish_pace.slowest
-            if done > 0 and left < self._iteration_pace.slowest:
+            left = deadline - time.perf_counter() - self._finish_time.longest
+            if done > 0 and left < self._iteration_time.longest:
                 break
-            last = done + 1 == len(self._iteration_sizes) or left < 2 * self._iteration_pace.slowest
-            search = self._improve(search, x, step, done, last, self._iteration_sizes[done])
+            last = done + 1 == len(self._sizes) or left < 2 * self._iteration_time.longest
+            search = self._improve(search, x, _Iteration(step, done, last), self._sizes[done])
             done += 1
         plan, search = self._finish(search)
-        return SearchState(np.asarray(plan), step, search, step + 1, done)
+        return SearchResult(np.asarray(plan), step, search, step + 1, done)
 
-    def restart_episodes(self, state_of_search: SearchState, which: np.ndarray, step: int) -> SearchState:
-        """The system began a new episode in the runs where `which` [S] is true, and the next step is `step`."""
-        passed = np.arange(state_of_search.plan.shape[1]) + step - state_of_search.first
-        plan = state_of_search.plan[:, np.minimum(passed, state_of_search.plan.shape[1] - 1)]
+    def restart_episodes(self, latest: SearchResult, which: np.ndarray, step: int) -> SearchResult:
+        """Discard plan and search of the seeds whose system started a new episode.
+
+        Args:
+            latest: The result so far.
+            which: Which seeds [S].
+            step: The next step.
+        """
+        ahead = np.arange(latest.plan.shape[1]) + step - latest.first_step
+        plan = latest.plan[:, np.minimum(ahead, latest.plan.shape[1] - 1)]
         plan = np.where(which[:, None, None], self.initial.plan, plan)
-        return SearchState(plan, step, chosen(which, self.initial.state, self._caught_up(state_of_search, step)), step, 0)
+        return SearchResult(plan, step, tree_where(which, self.initial.search, self._advanced(latest, step)), step, 0)
 
-    def _caught_up(self, state_of_search: SearchState, step: int) -> Any:
-        """The search, ready for `step`: what was planned moves on by one for each step that passed without a state_of_search."""
-        search = state_of_search.state
-        for _ in range(step - state_of_search.ready):
+    def _advanced(self, latest: SearchResult, step: int) -> Any:
+        """The search, ready for `step`: its plan is shifted once for each step without a search."""
+        search = latest.search
+        for _ in range(step - latest.next_step):
             _, search = self._finish(search)
         return search
 
-    def _improve(self, search: Any, x: np.ndarray, step: int, iteration: int, last: bool, size: int) -> Any:
-        work = lambda: _improve(self._policy, search, x, self._keys, step, iteration, last, size=size)
-        return self._iteration_pace.timed(work)
+    def _improve(self, search: Any, x: np.ndarray, iteration: _Iteration, size: int) -> Any:
+        work = lambda: _improve(self._policy, search, x, self._keys, iteration, size=size)
+        return self._iteration_time.timed(work)
 
     def _finish(self, search: Any) -> Any:
-        return self._finish_pace.timed(lambda: _finish(self._policy, search))
+        return self._finish_time.timed(lambda: _finish(self._policy, search))

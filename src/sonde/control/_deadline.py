@@ -1,10 +1,10 @@
-"""Real time: an answer by the deadline, whatever becomes of the planning.
+"""Actions by a deadline, even if planning takes longer.
 
-Thinking happens in a thread of its own (compiled code does not hold Python's lock), and whoever asks waits for it until the
-deadline and no longer. If nothing is ready by then, the answer is the last plan's action for this step. Thinking cannot be
-interrupted, so it ends late; its plan counts from the step that it was made for, and the next step goes on from it. A step for
-which nothing could be state_of_search at all passes in the search as it passed in the world. So a computer that is too slow for the
-rate acts on plans that are a few steps old, instead of on none.
+Planning runs in a thread of its own (compiled code releases Python's lock), and the caller waits for it until the deadline at
+most. If no new plan is ready by then, the action is that of the latest plan for this step. Planning cannot be cancelled, so it
+finishes late; its plan still counts from the step that it was made for, and the next search continues from it. Steps without a
+search are skipped in the search as they have passed in the system. So a computer that is too slow for the rate acts on plans
+that are a few steps old.
 """
 
 import concurrent.futures
@@ -18,121 +18,174 @@ import numpy as np
 
 from sonde._internal.errors import SondeError, positive
 
-POLICYS_SHARE = 0.9
-"""Of each period at a given rate; the rest is for sensors, motors and the loop itself."""
-REMEMBERED = 10_000
-"""Calls that quantiles are taken of, so that an episode may last for days."""
+POLICY_SHARE = 0.9
+"""Share of each period that the policy may use at a given rate; the rest is for sensors, motors and the loop itself."""
+RECENT_CALLS = 10_000
+"""Calls that quantiles are computed from, so that memory stays bounded in long episodes."""
 
 
 def seconds_per_action(budget: float | None, rate: float | int | None) -> float | None:
-    """The budget, given as such or by a rate in Hz; None: there is no hurry."""
+    """The time budget per action.
+
+    Args:
+        budget: Seconds per action.
+        rate: Actions per second (Hz); give either a budget or a rate.
+
+    Returns:
+        Seconds per action; None if there is no limit.
+    """
     if rate is None:
         return budget
     if budget is not None:
         raise SondeError(f"policy: expected a budget (seconds) or a rate (Hz), got both, {budget} and {rate}; give one of them")
     positive("policy", rate=rate)
-    return POLICYS_SHARE / rate
+    return POLICY_SHARE / rate
 
 
 class Timing:
     """How long the calls of an episode took, in seconds."""
 
     calls: int
-    """How many there were."""
+    """Number of calls."""
     late: int
-    """Those that had no new plan, or no answer at all, within the budget."""
+    """Number of calls without a new plan, or without any action, within the budget."""
     worst: float
-    """The longest."""
+    """Duration of the longest call."""
 
     def __init__(self):
-        """No calls yet."""
+        """Start without calls."""
         self.calls, self.late, self.worst = 0, 0, 0.0
-        self._recent: deque[float] = deque(maxlen=REMEMBERED)
+        self._recent: deque[float] = deque(maxlen=RECENT_CALLS)
 
     def add(self, seconds: float, late: bool) -> None:
-        """One more call."""
+        """Add a call.
+
+        Args:
+            seconds: Duration of the call.
+            late: Whether it was late.
+        """
         self.calls, self.late, self.worst = self.calls + 1, self.late + late, max(self.worst, seconds)
         self._recent.append(seconds)
 
     def quantile(self, share: float) -> float:
-        """The time that this share of the calls did not exceed (of the last 10,000); NaN before the first."""
+        """A quantile of the durations of the last 10,000 calls; NaN before the first.
+
+        Args:
+            share: Share of the calls in [0, 1] that took no longer than the result.
+        """
         return float(np.quantile(self._recent, share)) if self._recent else float("nan")
 
     def __str__(self) -> str:
-        """In a line."""
+        """One line of text."""
         median, p99 = (1e3 * self.quantile(share) for share in (0.5, 0.99))
         return (
             f"{self.calls} actions, {self.late} late; median {median:.1f} ms, p99 {p99:.1f} ms, worst {1e3 * self.worst:.1f} ms"
         )
 
 
-class SearchState(NamedTuple):
-    """What has been state_of_search, for S runs."""
+class SearchResult(NamedTuple):
+    """The latest plan of S seeds, and the search to continue from."""
 
     plan: np.ndarray
     """Actions [S, H, du]."""
-    first: int
-    """The step that the plan begins with."""
-    state: Any
-    """What planning goes on from."""
-    ready: int
-    """The step that it would go on with."""
-    iteration_sizes: int
-    """How much was state_of_search about the plan."""
+    first_step: int
+    """Step of the plan's first action."""
+    search: Any
+    """The search to continue from."""
+    next_step: int
+    """Step that `search` is ready for."""
+    iterations: int
+    """Number of iterations that the plan took."""
 
     def actions(self, step: int) -> np.ndarray:
-        """The plan's actions [S, du] for a step, the caller's to keep; the last ones, when it has come to its end."""
-        return self.plan[:, min(step - self.first, self.plan.shape[1] - 1)].copy()
+        """The plan's actions at a step, as a copy; after the end of the plan, its last actions.
+
+        Args:
+            step: The step, at least `first_step`.
+
+        Returns:
+            Actions [S, du].
+        """
+        return self.plan[:, min(step - self.first_step, self.plan.shape[1] - 1)].copy()
 
 
-SearchOn = Callable[[SearchState, np.ndarray, int, float], SearchState]
-"""search_on(state_of_search, states, step, deadline): about the action at `step`; it may take too long."""
+Search = Callable[[SearchResult, np.ndarray, int, float], SearchResult]
+"""search(latest, states, step, deadline): plan the actions at `step`; it may finish after the deadline."""
 
 
 def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
-    """Wait for the work until then, and say whether it is done."""
+    """Wait for work, but not longer than until a deadline.
+
+    Args:
+        deadline: Time of `time.perf_counter`.
+        work: What to wait for.
+
+    Returns:
+        Whether the work is done.
+    """
     left = min(max(0.0, deadline - time.perf_counter()), threading.TIMEOUT_MAX)
     return bool(concurrent.futures.wait([work], left).done)
 
 
 class DeadlineRunner:
-    """Makes of planning that may take too long an answer by the deadline."""
+    """Runs a search in a thread and returns actions by the deadline, whether or not the search is done."""
 
-    def __init__(self, search_on: SearchOn, initial: SearchState):
-        """`initial` is what there is before any planning, for step 0."""
-        self._search_on, self.state_of_search = search_on, initial
-        # its thread ends with this object, or with the program after the turn that is under way
+    latest: SearchResult
+    """The result of the latest search that was collected."""
+
+    def __init__(self, search: Search, initial: SearchResult):
+        """Start the thread's executor.
+
+        Args:
+            search: What plans.
+            initial: The plan and the search before any planning, for step 0.
+        """
+        self._search, self.latest = search, initial
+        # its thread ends with this object, or with the program after the iteration that is running
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "sonde-real-time")
-        self._pending: concurrent.futures.Future[SearchState] | None = None
+        self._pending: concurrent.futures.Future[SearchResult] | None = None
 
-    def restart(self, state_of_search: SearchState) -> None:
-        """Go on from this; what is still under way is forgotten."""
+    def restart(self, result: SearchResult) -> None:
+        """Continue from another result; a search that is running is discarded.
+
+        Args:
+            result: What to continue from.
+        """
         if self._pending is not None:
             concurrent.futures.wait([self._pending])
-        self._pending, self.state_of_search = None, state_of_search
+        self._pending, self.latest = None, result
 
-    def drain(self) -> SearchState:
-        """What has been state_of_search, once nothing is under way any more."""
+    def drain(self) -> SearchResult:
+        """Wait for the search that is running, if any, and return the latest result."""
         if self._pending is not None:
             concurrent.futures.wait([self._pending])
             self._collect()
-        return self.state_of_search
+        return self.latest
 
     def __call__(self, states: np.ndarray, step: int, deadline: float) -> tuple[np.ndarray, bool]:
-        """The actions [S, du], and whether they are new: if not, they are the last plan's for this step."""
-        if self._pending is not None:  # a step before this one is still being state_of_search about
+        """Return actions by the deadline.
+
+        Args:
+            states: States [S, dx].
+            step: Number of the step in the episode.
+            deadline: Time of `time.perf_counter`.
+
+        Returns:
+            Actions [S, du], and whether they come from a new plan rather than from the latest one.
+        """
+        if self._pending is not None:  # the search of an earlier step is still running
             if not done_by(deadline, self._pending):
-                return self.state_of_search.actions(step), False
+                return self.latest.actions(step), False
             self._collect()
-        # a copy, since the caller's array may be a buffer that the next measurement overwrites while this one is state_of_search about
-        self._pending = self._worker.submit(self._search_on, self.state_of_search, states.copy(), step, deadline)
+        # a copy: the caller may reuse the array for the next measurement while the search is running
+        self._pending = self._worker.submit(self._search, self.latest, states.copy(), step, deadline)
         in_time = done_by(deadline, self._pending)
         if in_time:
             self._collect()
-        return self.state_of_search.actions(step), in_time
+        return self.latest.actions(step), in_time
 
     def _collect(self) -> None:
-        """Take over what is done; an error in it is raised here."""
+        """Take over the result of a finished search; its exception is raised here."""
         pending, self._pending = self._pending, None
         assert pending is not None
-        self.state_of_search = pending.result()
+        self.latest = pending.result()

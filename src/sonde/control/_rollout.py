@@ -33,7 +33,7 @@ MAX_COPIES = 100
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RolloutSettings:
     """How often and how long a policy is run."""
 
     horizon: int
@@ -74,8 +74,7 @@ def compiled_rollout(
         policy: The policy, with a leading axis S on its arrays.
         horizon: Number of steps T.
         keys: Randomness of each rollout.
-        goals: What each rollout is for, where the task has a goal.
-
+        goals: Goal of each rollout, if the task has goals.
     """
 
     def one_rollout(policy: Policy, key, goal):
@@ -88,7 +87,7 @@ def compiled_rollout(
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
             return (x_next, state), Steps(x, u, x_next, planned)
 
-        start = (world.reset(for_purpose(key, "reset")), policy.start())
+        start = (world.reset(for_purpose(key, "reset")), policy.initial_state())
         return jax.lax.scan(step, start, jnp.arange(horizon))[1]
 
     return lockstep_rollouts(one_rollout)(policy, keys, goals)
@@ -114,9 +113,8 @@ def rollout(
 
     Returns:
         Measurements [S, T, ...].
-
     """
-    first, *others = _in_parallel(world, policy, Rollouts(horizon), pool, on_step)
+    first, *others = _in_parallel(world, policy, RolloutSettings(horizon), pool, on_step)
     return first.joined(*others)
 
 
@@ -124,7 +122,7 @@ def rollout(
 def run_rollouts(
     world: World,
     policy: Controller,
-    rollouts: Rollouts,
+    rollouts: RolloutSettings,
     *,
     goals: Float[np.ndarray, "seeds count dg"] | None = None,
     pool: SimulatorPool | None = None,
@@ -136,35 +134,34 @@ def run_rollouts(
         world: The true system.
         policy: The policy for all seeds.
         rollouts: How often and how long.
-        goals: What each rollout is for, where the task has a goal.
+        goals: Goal of each rollout, if the task has goals.
         pool: Simulators to reuse; by default they are opened for this call and closed after it.
         on_step: Called after each step of a host world, for the copies among which the first rollout is.
 
     Returns:
         One trajectory [S, T, ...] per rollout.
-
     """
     count = rollouts.count
     at_once = max(1, rollouts.max_copies // policy.num_seeds)
-    at_once = -(-count // -(-count // at_once))  # evenly, since every number of copies is compiled for
+    at_once = -(-count // -(-count // at_once))  # in equal parts, because every number of copies compiles a program of its own
     found: list[Trajectory] = []
-    for start in range(0, count, at_once):
-        numbers = range(start, min(start + at_once, count))
-        some = policy.for_rollouts(numbers, None if goals is None else goals[:, start : numbers.stop])
-        found += _in_parallel(world, some, rollouts, pool, on_step if start == 0 else None)
+    with _opened(pool) as pool:
+        for start in range(0, count, at_once):
+            numbers = range(start, min(start + at_once, count))
+            some = policy.for_rollouts(numbers, None if goals is None else goals[:, start : numbers.stop])
+            found += _in_parallel(world, some, rollouts, pool, on_step if start == 0 else None)
     return found
 
 
-def initial_states(
+def start_states(
     world: World, keys: Key[Array, "seeds rollouts"], pool: SimulatorPool | None = None
 ) -> Float[Array, "seeds rollouts dx"]:
-    """The states in which rollouts begin.
+    """The states in which rollouts start.
 
     Args:
         world: The true system.
         keys: Randomness of each rollout.
         pool: Simulators to reuse.
-
     """
     reset_keys = for_purpose(keys, "reset")
     if isinstance(world, JaxWorld):
@@ -181,7 +178,7 @@ def _opened(pool: SimulatorPool | None) -> contextlib.AbstractContextManager[Sim
 
 
 def _in_parallel(
-    world: World, policy: Controller, rollouts: Rollouts, pool: SimulatorPool | None, on_step: OnStep | None
+    world: World, policy: Controller, rollouts: RolloutSettings, pool: SimulatorPool | None, on_step: OnStep | None
 ) -> list[Trajectory]:
     """The rollouts that a policy has for each seed."""
     if isinstance(world, HostWorld):
@@ -194,7 +191,7 @@ def _in_parallel(
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
-        raise SondeError(f"{type(world).__name__} waits for its planner: ask for the policy without a budget")
+        raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
     steps = compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals)
     by_rollout = [np.moveaxis(np.asarray(array), 1, 0) for array in steps]
@@ -202,7 +199,7 @@ def _in_parallel(
 
 
 def _step_through(
-    world: HostWorld, policy: Controller, rollouts: Rollouts, pool: SimulatorPool, on_step: OnStep | None
+    world: HostWorld, policy: Controller, rollouts: RolloutSettings, pool: SimulatorPool, on_step: OnStep | None
 ) -> list[Trajectory]:
     copies = pool.get(world, policy.copies)
     seeds = seeds_of(for_purpose(policy.keys, "reset")).ravel()
@@ -215,7 +212,9 @@ def _step_through(
         u, planned = policy.act(x)
         after = pool.timed(lambda u=u: copies.step(u))
         if not np.isfinite(after.next_states).all():
-            raise SondeError(f"{type(world).__name__}: the system delivered NaN or infinity at step {t} of the episode")
+            raise SondeError(
+                f"{type(world).__name__}: expected finite next states, got NaN or infinity at step {t} of the rollout"
+            )
         rows.append((x, u, after.next_states, planned, after.terminated, after.truncated))
         x = after.next_states
         if on_step is not None:

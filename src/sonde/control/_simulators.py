@@ -11,16 +11,16 @@ Result = TypeVar("Result")
 
 
 class SimulatorPool:
-    """Simulators that are open, by world and number of copies; of many, those used last stay open.
+    """Open simulators, by world and number of copies; the four used last stay open.
 
     Use it as a context: leaving it closes all of them.
     """
 
     seconds: float
-    """Time spent so far in the simulators themselves, as far as it was measured with `timed`."""
+    """Time spent in the simulators so far, as measured by `timed`."""
 
     def __init__(self):
-        """Nothing is open yet."""
+        """Start without open simulators."""
         self.seconds = 0.0
         self._open: dict[tuple[HostWorld, int], Simulators] = {}
 
@@ -36,7 +36,6 @@ class SimulatorPool:
         Args:
             world: The world.
             num_copies: Number of copies.
-
         """
         key = (world, num_copies)
         self._open[key] = self._open.pop(key) if key in self._open else world.open(num_copies)
@@ -50,7 +49,6 @@ class SimulatorPool:
         Args:
             world: The world.
             num_copies: Number of copies.
-
         """
         if (copies := self._open.pop((world, num_copies), None)) is not None:
             copies.close()
@@ -60,7 +58,6 @@ class SimulatorPool:
 
         Args:
             work: A call of the simulators.
-
         """
         began = time.perf_counter()
         result = work()

@@ -1,10 +1,10 @@
-"""Trained policies without the program that trained them: numpy and safetensors are all that this module needs.
+"""Trained policies without JAX: this module needs only numpy and safetensors.
 
 policy = load_policy("runs/mountain-car-lite-opax/policies/reach-goal.safetensors")
 u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
 
-A file holds, for each of S runs, a network with swish between its layers that turns the normalised state into the mean and the
-log-std of the controls; the action is tanh of the mean's first entries:
+A file has, for each of S seeds, a network with swish between its layers that maps the normalised state to the mean and the
+log-std of the controls; the action is tanh of the first entries of the mean:
 
     action_dim        [1]            du
     shift, scale      [S, dx]        the input is (x - shift) / scale
@@ -24,20 +24,39 @@ from sonde._internal.policy_file import FORMAT
 
 
 class DeployedPolicy:
-    """A trained policy: call it with a state, get the action. It remembers nothing from call to call."""
+    """A trained policy: call it with a state, get the action. It has no state of its own."""
+
+    state_dim: int
+    """Number of state dimensions dx."""
+    action_dim: int
+    """Number of action dimensions du."""
 
     def __init__(self, shift: np.ndarray, scale: np.ndarray, layers: list[tuple[np.ndarray, np.ndarray]], action_dim: int):
-        """`shift` and `scale` are [dx]; each layer is (weight [in, out], bias [out]). `load_policy` makes one from a file."""
+        """Make a policy from arrays; `load_policy` makes one from a file.
+
+        Args:
+            shift: What is subtracted from states [dx].
+            scale: What they are then divided by [dx].
+            layers: Weight [in, out] and bias [out] of each layer.
+            action_dim: Number of action dimensions du.
+        """
         self._shift, self._scale, self._layers = shift, scale, layers
         self.state_dim, self.action_dim = len(shift), action_dim
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
-        """The action [du], in [-1, 1], for the state [dx]."""
+        """Choose an action.
+
+        Args:
+            x: State [dx].
+
+        Returns:
+            The action [du] in [-1, 1].
+        """
         x = np.asarray(x, dtype=np.float64)
         if x.shape != (self.state_dim,):
             raise SondeError(f"policy: the state must have shape [{self.state_dim}], got {list(x.shape)}")
         if not np.isfinite(x).all():
-            raise SondeError("policy: the state must be finite; check the sensor that delivered NaN or infinity")
+            raise SondeError("policy: the state must be finite, got NaN or infinity; check the sensor that delivered it")
         h = ((x - self._shift) / self._scale).astype(np.float32)
         for weight, bias in self._layers[:-1]:
             h = _swish(h @ weight + bias)
@@ -46,12 +65,17 @@ class DeployedPolicy:
 
 
 def _swish(h: np.ndarray) -> np.ndarray:
-    """h * sigmoid(h), written so that no exponential overflows."""
+    """h * sigmoid(h), in a form without overflow."""
     return h * np.exp(-np.logaddexp(np.float32(0), -h))
 
 
-def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
-    """The policy of a file; `run` counts the runs (seeds) that advanced in lockstep, from 0."""
+def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy:
+    """Load a policy from a file.
+
+    Args:
+        path: A file in the folder policies/ of a run with the solver sac.
+        seed_index: Position of the seed among those of the run, from 0.
+    """
     path = Path(path)
     arrays = _read(path)
     count = sum(name.startswith("weight") for name in arrays)
@@ -62,38 +86,47 @@ def load_policy(path: str | Path, run: int = 0) -> DeployedPolicy:
         raise SondeError(f"{path} is damaged: action_dim must have one entry and shift two axes; save the policy again")
     (num_seeds, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
     _check(path, arrays, num_seeds, count, state_dim, action_dim)
-    if not isinstance(run, int) or not 0 <= run < num_seeds:
-        raise SondeError(f"{path} has the policies of {num_seeds} run(s), from 0 to {num_seeds - 1}; there is no run {run!r}")
-    layers = [(arrays[f"weight{i}"][run].astype(np.float32), arrays[f"bias{i}"][run].astype(np.float32)) for i in range(count)]
-    return DeployedPolicy(arrays["shift"][run].astype(np.float64), arrays["scale"][run].astype(np.float64), layers, action_dim)
+    if not isinstance(seed_index, int) or not 0 <= seed_index < num_seeds:
+        raise SondeError(
+            f"{path} has policies of {num_seeds} seed(s): seed_index must be 0 to {num_seeds - 1}, got {seed_index!r}"
+        )
+    single = lambda name: arrays[name][seed_index].astype(np.float32)
+    double = lambda name: arrays[name][seed_index].astype(np.float64)
+    layers = [(single(f"weight{i}"), single(f"bias{i}")) for i in range(count)]
+    return DeployedPolicy(double("shift"), double("scale"), layers, action_dim)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            facts = file.metadata() or {}
-            if facts.get("format") != FORMAT:
-                raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {facts.get('format')!r}")
+            metadata = file.metadata() or {}
+            if metadata.get("format") != FORMAT:
+                raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {metadata.get('format')!r}")
         return safetensors.numpy.load_file(path)
     except (OSError, safetensors.SafetensorError) as error:
         raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray], num_seeds: int, count: int, state_dim: int, action_dim: int) -> None:
-    """Refuse arrays that do not make a network."""
-    wanted: dict[str, tuple[int, ...]] = {"shift": (num_seeds, state_dim), "scale": (num_seeds, state_dim)}
+    """Reject arrays that do not form a network."""
+    expected: dict[str, tuple[int, ...]] = {"shift": (num_seeds, state_dim), "scale": (num_seeds, state_dim)}
     width = state_dim
     for i in range(count):
         weight = arrays[f"weight{i}"]
         out = weight.shape[-1] if weight.ndim == 3 else 0
-        wanted |= {f"weight{i}": (num_seeds, width, out), f"bias{i}": (num_seeds, out)}
+        expected |= {f"weight{i}": (num_seeds, width, out), f"bias{i}": (num_seeds, out)}
         width = out
-    for name, shape in wanted.items():
+    for name, shape in expected.items():
         if arrays[name].shape != shape or 0 in shape:
-            raise SondeError(f"{path} is damaged: {name} has shape {list(arrays[name].shape)}, expected {list(shape)}")
+            raise SondeError(
+                f"{path} is damaged: {name} has shape {list(arrays[name].shape)}, expected {list(shape)}; save the policy again"
+            )
         if not np.isfinite(arrays[name]).all():
             raise SondeError(f"{path} is damaged: {name} is not finite; save the policy again")
     if width % 2 or not 0 < action_dim <= width // 2:
-        raise SondeError(f"{path} is damaged: {width} outputs cannot be the mean and log-std of {action_dim} actions or more")
+        raise SondeError(
+            f"{path} is damaged: {width} outputs cannot be the mean and log-std of {action_dim} or more controls; "
+            "save the policy again"
+        )
     if not (arrays["scale"] > 0).all():
-        raise SondeError(f"{path} is damaged: scale must be above 0")
+        raise SondeError(f"{path} is damaged: scale must be above 0; save the policy again")

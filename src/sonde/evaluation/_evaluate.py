@@ -1,12 +1,11 @@
-"""Zero-shot evaluation: plan a task that the model was never trained for, act on the true system, count the reward.
+"""Zero-shot evaluation: plan a task that the model was not trained for, run the plan on the true system, add up the rewards.
 
-Three steps, each a function of its own: `plan_task` makes a policy from what was learned, `score_on_model` says what a policy is
-worth on the model and in its plausible worst case, `run_task` runs it on the true system. `evaluate` is the first and the last.
+`plan_task` makes a policy from what was learned, `run_task` runs it on the true system, and `evaluate` does both. Plans for the
+worst case, and what a policy is worth on the model, are in `_robust`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import equinox as eqx
 import jax
@@ -14,94 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from sonde._internal.errors import SondeError, whole
+from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
-from sonde._internal.user_code import task_label
-from sonde.control import MAX_COPIES, Controller, OnStep, Rollouts, SimulatorPool, initial_states, run_rollouts
+from sonde.control import Controller, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Data, Trajectory
-from sonde.evaluation._tasks import check_goal_support, goals_for, task_named
-from sonde.imagination import Imagination, Mean, Pessimistic
-from sonde.models import Posterior
-from sonde.objectives import TaskReward
-from sonde.solvers import ControlProblem, Planner, PlanningPolicy, Policy, RandomPolicy, Solver, solve
-from sonde.solvers.adversarial import REGION_SHARES, ModelReturns, most_robust, with_region_share
-from sonde.worlds import GoalTask, Task, World, has_simulator
-
-
-@dataclass(frozen=True)
-class TaskSetup:
-    """A task on a world, and how it is solved and evaluated."""
-
-    world: World
-    """The system that the task is solved on."""
-    task: Task | GoalTask
-    """What is asked for."""
-    name: str
-    """Name of the task in tables, and of its random stream."""
-    solver: Solver
-    """What plans it."""
-    horizon: int
-    """Steps of each rollout."""
-    rollouts: int = 1
-    """Rollouts per seed, each from a new start and for a new goal, if the task has goals; results are averaged."""
-    max_copies: int = MAX_COPIES
-    """Most copies of the world that run at the same time."""
-    imagination: Imagination = field(default_factory=Mean)
-    """How plans are imagined; `Mean()` plans on the model's mean, `MemberTrajectories()` on average over its members."""
-
-    def __post_init__(self):
-        """Reject what cannot be solved."""
-        whole("evaluation", horizon=self.horizon, rollouts=self.rollouts, max_copies=self.max_copies)
-        check_goal_support(self.task, self.solver, self.name)
-
-    @classmethod
-    def named(cls, world: World, task: str, solver: Solver, horizon: int) -> "TaskSetup":
-        """The setup of a task by its name.
-
-        Args:
-            world: The world.
-            task: One of `world.tasks`, or FILE.py:NAME.
-            solver: What plans it.
-            horizon: Steps of each rollout.
-
-        """
-        return cls(world.for_task(task), task_named(world, task), task_label(task), solver, horizon)
-
-    def keys(self, keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
-        """The task's own random stream.
-
-        Args:
-            keys: Keys of a round, one per seed.
-
-        """
-        return for_purpose(keys, f"evaluate/{self.name}")
-
-    def problem(self, posterior: Posterior, imagination: Imagination) -> ControlProblem:
-        """The control problem of the task on a posterior.
-
-        Args:
-            posterior: What was learned.
-            imagination: How plans are imagined.
-
-        """
-        objective, world = TaskReward(self.task.reward), self.world
-        return ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim)
-
-
-class Learned(NamedTuple):
-    """What a planner may use of a run: the posterior, and the measurements, both with a leading axis S."""
-
-    posterior: Posterior
-    data: Data | None = None
-    """Solvers that train a policy begin imagined trajectories at visited states; planners do not need it."""
-
-
-class ScoredPolicy(NamedTuple):
-    """A policy, and what it is worth on the model."""
-
-    policy: Policy
-    returns: ModelReturns
+from sonde.evaluation._setup import Learned, TaskSetup
+from sonde.evaluation._tasks import goals_for
+from sonde.imagination import Mean, Pessimistic
+from sonde.solvers import Planner, PlanningPolicy, Policy, RandomPolicy, solve
+from sonde.worlds import World, has_simulator
 
 
 @dataclass(frozen=True)
@@ -115,6 +36,7 @@ class Evaluation:
     trajectory: Trajectory
     """The first rollout."""
     policy: Policy
+    """The policy that was run."""
     success: Float[np.ndarray, " S"] | None = None
     """Mean success over the rollouts; None where the task does not define it."""
 
@@ -129,107 +51,27 @@ def plan_task(
         setup: The task.
         learned: What was learned; None for uniformly random actions.
         keys: Keys of the round, one per seed.
-        adversary: Plan for the worst case under this adversary instead of `setup.imagination`.
+        adversary: Plan against this adversary instead of with `setup.imagination`.
 
     Returns:
         The policy, with a leading axis S on its arrays.
-
     """
     if learned is None:
         return RandomPolicy(setup.world.action_dim)
     posterior, data = learned.posterior, learned.data
     if data is None and not isinstance(setup.solver, Planner):
-        raise SondeError(f"evaluate: {type(setup.solver).__name__} imagines from visited states: give it the explorer's data")
+        name = type(setup.solver).__name__
+        raise SondeError(f"evaluate: {name} starts imagined trajectories at visited states: pass Learned(posterior, data)")
     imagination = setup.imagination
     if imagination.needs_members and posterior.ensemble_size == 0:  # such as the true dynamics
         imagination = Mean()
     if adversary is not None:
-        imagination = _with_projection(adversary, setup.world)
+        imagination = with_projection(adversary, setup.world)
         if isinstance(setup.solver, Planner):  # the adversary of a plan follows gradients
             posterior = posterior.differentiable()
     problem = setup.problem(posterior, imagination)
     policy = solve(setup.solver, problem, _or_empty(data, setup.world, len(keys)), for_purpose(setup.keys(keys), "solve"))
     return replace(policy, reports_information=False) if isinstance(policy, PlanningPolicy) else policy
-
-
-@double_precision
-def score_on_model(
-    setup: TaskSetup,
-    posterior: Posterior,
-    keys: Key[Array, " seeds"],
-    policy: Policy,
-    adversary: Pessimistic,
-    pool: SimulatorPool | None = None,
-) -> ScoredPolicy:
-    """Run a policy on the model, without and against adversaries; the true system only gives the starts.
-
-    Args:
-        setup: The task.
-        posterior: What was learned, with a leading axis S.
-        keys: Keys of the round, one per seed.
-        policy: The policy, with a leading axis S.
-        adversary: How much is plausible.
-        pool: Simulators to reuse.
-
-    """
-    return _scored(setup, posterior, keys, adversary, _Candidates([policy]), pool)
-
-
-@double_precision
-def plan_robust_task(
-    setup: TaskSetup,
-    learned: Learned,
-    keys: Key[Array, " seeds"],
-    adversary: Pessimistic,
-    plain: ScoredPolicy,
-    pool: SimulatorPool | None = None,
-) -> ScoredPolicy:
-    """Make policies for the plausible worst case, and take for each seed the one whose guaranteed return is best.
-
-    A planner makes one plan against each of `REGION_SHARES` of the confidence region; a policy that is trained is trained
-    against all of it, and the plain one is not considered.
-
-    Args:
-        setup: The task.
-        learned: What was learned.
-        keys: Keys of the round, one per seed.
-        adversary: How much is plausible.
-        plain: The policy on the model's mean, scored; it is taken where no cautious plan guarantees more.
-        pool: Simulators to reuse.
-
-    """
-    plans = isinstance(setup.solver, Planner)
-    beta = jnp.full((len(keys), setup.world.state_dim), adversary.beta)
-    policies, known = ([plain.policy], plain.returns) if plans else ([], None)
-    for share in REGION_SHARES if plans else REGION_SHARES[-1:]:
-        narrowed = learned._replace(posterior=with_region_share(learned.posterior, beta, share))
-        policies.append(plan_task(setup, narrowed, keys, adversary))
-    return _scored(setup, learned.posterior, keys, adversary, _Candidates(policies, known), pool)
-
-
-class _Candidates(NamedTuple):
-    """Policies to choose from, and the returns of the first where they are known."""
-
-    policies: list[Policy]
-    known: ModelReturns | None = None
-
-
-def _scored(
-    setup: TaskSetup,
-    posterior: Posterior,
-    keys: Array,
-    adversary: Pessimistic,
-    candidates: _Candidates,
-    pool: SimulatorPool | None,
-) -> ScoredPolicy:
-    each = rollout_keys(setup.keys(keys), range(setup.rollouts))
-    goals = goals_for(setup.task, each)
-    starts = initial_states(setup.world, each, pool)
-    problem = setup.problem(posterior.differentiable(), _with_projection(adversary, setup.world))
-    aims = None if goals is None else jnp.asarray(goals)
-    return ScoredPolicy(
-        *most_robust(candidates.policies, problem, starts, setup.horizon, each, goals=aims, known=candidates.known)
-    )
 
 
 @double_precision
@@ -241,23 +83,25 @@ def run_task(
     pool: SimulatorPool | None = None,
     on_step: OnStep | None = None,
 ) -> Evaluation:
-    """Run a policy on the true system and count the reward; an episode that ends early ends the count.
+    """Run a policy on the true system and add up the rewards, until the first episode of each rollout ends.
 
     Args:
         setup: The task.
         policy: The policy, with a leading axis S on its arrays.
         keys: Keys of the round, one per seed.
-        pool: Simulators to reuse.
+        pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
 
+    Returns:
+        Returns and success per seed, and the first rollout.
     """
     if not has_simulator(setup.world):
         name = type(setup.world).__name__
-        raise SondeError(f"{name} has no simulator to evaluate on: run the policy of Experiment.solve yourself")
+        raise SondeError(f"{name} has no simulator to evaluate on: run the policy of Experiment.solve on your system")
     keys = setup.keys(keys)
     goals = goals_for(setup.task, rollout_keys(keys, range(setup.rollouts)))
     controller = Controller(policy, keys, setup.world.state_dim)
-    rollouts = Rollouts(setup.horizon, setup.rollouts, setup.max_copies, first_episode_only=True)
+    rollouts = RolloutSettings(setup.horizon, setup.rollouts, setup.max_copies, first_episode_only=True)
     played = run_rollouts(setup.world, controller, rollouts, goals=goals, pool=pool, on_step=on_step)
     # each rollout with its goals [S, dg], if there are any
     with_goals = [(part, () if goals is None else (goals[:, number],)) for number, part in enumerate(played)]
@@ -281,32 +125,43 @@ def evaluate(
 
     Args:
         setup: The task.
-        learned: What was learned; `Learned(TrueDynamics(world))` gives the oracle, None random actions.
+        learned: What was learned; `Learned(TrueDynamics(world))` gives the oracle, None uniformly random actions.
         keys: Keys of the round, one per seed (`Explorer.keys()`).
-        pool: Simulators to reuse.
+        pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
 
+    Returns:
+        Returns and success per seed, and the first rollout.
     """
     return run_task(setup, plan_task(setup, learned, keys), keys, pool=pool, on_step=on_step)
 
 
 def normalised_score(returns: np.ndarray, random: np.ndarray, oracle: np.ndarray) -> np.ndarray:
-    """Returns on a scale where 0 is random actions and 1 is planning on the true system.
+    """Scale returns so that 0 is random actions and 1 is planning on the true system.
 
     Args:
         returns: Returns of any shape.
         random: Returns of random actions; their mean is used.
         oracle: Returns of the oracle; their mean is used.
 
+    Returns:
+        Scores with the shape of `returns`.
     """
     return (returns - np.mean(random)) / (np.mean(oracle) - np.mean(random))
 
 
-def _with_projection(adversary: Pessimistic, world: World) -> Pessimistic:
+def with_projection(adversary: Pessimistic, world: World) -> Pessimistic:
+    """An adversary that keeps to states the world can be in, unless it has a projection of its own.
+
+    Args:
+        adversary: The adversary.
+        world: The world whose `project` is used.
+    """
     return replace(adversary, project=adversary.project or world.project)
 
 
 def _or_empty(data: Data | None, world: World, num_seeds: int) -> Data:
+    """The data, or an empty buffer for solvers that do not look at it."""
     if data is not None:
         return data
     empty = Data.empty(1, world.state_dim, world.action_dim)

@@ -1,4 +1,4 @@
-"""How good a model is, judged on the world's fixed reachable set (which no planner sees)."""
+"""How good a model is: on the reachable set of its world, which planners never see, and on the round it has just predicted."""
 
 import functools
 
@@ -18,26 +18,36 @@ from sonde.objectives import information_gain
 from sonde.worlds import World
 
 COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
-"""The common kernel: RBF with unit signal and this length-scale, times the root of the number of inputs, as distances grow with
-that; on inputs and targets in units of their spread over the reachable set; with this noise std. The same for all methods."""
+"""The common kernel, the same for all methods: RBF with unit signal std and this noise std, on inputs and targets in units of
+their spread over the reachable set. Its length-scale is this one times the root of the number of inputs, since distances grow
+with that. Its posterior has at most `COMMON_RANK` inducing points."""
 
 NOISE_STDS = 3.0
-"""Errors of a prediction up to so many aleatoric stds are put down to noise."""
+"""Errors of a prediction up to this many aleatoric stds count as noise."""
 
 
 class ReachableSet(eqx.Module):
-    """States, actions and true next states (with the world's noise) [N, ...], and the points of the narrow box, if any."""
+    """Transitions that cover what a world can reach."""
 
     states: Float[Array, "N dx"]
     actions: Float[Array, "N du"]
     next_states: Float[Array, "N dx"]
+    """True next states, with the world's noise."""
     box: tuple[Float[Array, "M dx"], Float[Array, "M du"]] | None
+    """States and actions of the world's narrow box, if it has one."""
 
 
 @functools.cache
 @double_precision
 def reachable_set(world: World) -> ReachableSet | None:
-    """The world's own, with the truth; None where it cannot be known."""
+    """The reachable set of a world, as arrays for compiled code.
+
+    Args:
+        world: The world.
+
+    Returns:
+        The set, or None where it is not known.
+    """
     reachable, box = world.reachable(), world.narrow_box()
     if reachable is None:
         return None
@@ -45,12 +55,21 @@ def reachable_set(world: World) -> ReachableSet | None:
 
 
 def predict_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Prediction:
-    """Predictions at many points."""
+    """Predict at many points.
+
+    Args:
+        posterior: The posterior of one seed.
+        states: States [N, dx].
+        actions: Actions [N, du].
+
+    Returns:
+        Predictions with a leading axis N.
+    """
     return jax.vmap(posterior.predict)(states, actions)
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
-    """Maximum epistemic std under the common kernel: depends on where was measured, not on what a method's fit made of it."""
+    """Largest epistemic std under the common kernel: it depends on where measurements were taken, not on a method's fit."""
     everything = jnp.ones(points.states.shape[0], bool)
     queries = jnp.concatenate([points.states, points.actions], axis=-1)
     normalise = Normaliser.of(queries, everything)
@@ -93,10 +112,18 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
 
 @double_precision
 def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
-    """Each metric per run [S]; none where it cannot be known what the world can reach.
+    """Evaluate a model on the reachable set of its world.
 
     Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
     of the norm of the error of the mean; nll is per dimension, under epistemic and aleatoric variance together.
+
+    Args:
+        posterior: What was learned, with a leading axis S.
+        data: All measurements, with a leading axis S.
+        world: The true system.
+
+    Returns:
+        Values [S] by key of the schema; empty where the reachable set is not known.
     """
     points = reachable_set(world)
     return (
@@ -111,16 +138,32 @@ def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> Pred
 
 @double_precision
 def realised_information_gain(posterior: Posterior, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-    """Information that the visited points [S, T, ...] held for the posterior from before they were visited, in nats [S]."""
+    """Information gain of the visited points of a round.
+
+    Args:
+        posterior: The posterior from before the round, with a leading axis S.
+        states: Visited states [S, T, dx].
+        actions: Actions [S, T, du].
+
+    Returns:
+        The sum of what each point alone would tell, in nats [S].
+    """
     prediction = _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions))
     return np.asarray(jnp.sum(information_gain(prediction), axis=-1))
 
 
 @double_precision
 def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
-    """How far off the posterior from before an episode [S, T, ...] was in it, beyond noise, in state units [S].
+    """Error with which a posterior predicted a round, beyond noise.
 
-    Per run the root mean square of the norm of the errors of the mean, each less `NOISE_STDS` aleatoric stds.
+    Args:
+        posterior: The posterior from before the round, with a leading axis S.
+        states: Visited states [S, T, dx].
+        actions: Actions [S, T, du].
+        next_states: Measured next states [S, T, dx].
+
+    Returns:
+        Root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in state units [S].
     """
     prediction = jax.tree.map(np.asarray, _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions)))
     beyond = np.maximum(np.abs(next_states - prediction.mean) - NOISE_STDS * prediction.aleatoric_std, 0.0)

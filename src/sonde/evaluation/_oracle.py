@@ -1,4 +1,4 @@
-"""The true system as a posterior: what a planner could do with a perfect model."""
+"""The true system as a posterior: planning on it shows what a perfect model would achieve."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -10,15 +10,16 @@ from sonde.worlds import JaxWorld, World
 
 
 class TrueDynamics(Posterior):
-    """A posterior that knows a world written in JAX; planning on it gives the oracle."""
+    """The exact dynamics of a world written in JAX as a posterior; planning on it gives the oracle."""
 
     world: World = eqx.field(static=True)
+    """The world, a `JaxWorld`."""
 
     def __check_init__(self):
-        """Only a world written in JAX can be planned on."""
+        """Reject worlds that are not written in JAX."""
         if not isinstance(self.world, JaxWorld):
             name = type(self.world).__name__
-            raise SondeError(f"{name} is not written in JAX, so no planner can use it as a model: there is no oracle")
+            raise SondeError(f"{name} is not written in JAX, so it cannot serve as a model: there is no oracle")
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """The true next state, without uncertainty."""

@@ -1,7 +1,7 @@
 """The one schema of metrics: every number that a run writes to `metrics.jsonl`, with unit, meaning and how it is drawn.
 
-Progress display, figures, stopping rules, statistics and the documentation read it. To add a number to a run, write a `Metric` and
-list it in `RunConfig.metrics`; to add a built-in one, compute it and add its `MetricSpec` here.
+Progress display, figures, stopping rules, statistics and `docs/metrics.md` read it. To add a number to a run, write a `Metric`
+and list it in `RunConfig.metrics`; to add a built-in one, compute it and add its `MetricSpec` here.
 """
 
 import abc
@@ -29,9 +29,10 @@ MAX_EPISTEMIC = MetricSpec(
 )
 MAX_EPISTEMIC_COMMON = MetricSpec(
     "max_epistemic_common",
-    "The same, under the common kernel",
+    "Largest uncertainty, common kernel",
     "state units",
-    "Largest epistemic std over the reachable set under one fixed kernel, the same for all methods and rounds.",
+    "Largest epistemic std over the reachable set of a Gaussian process with one fixed kernel, the same for all methods and "
+    "rounds: it compares where methods have measured.",
     log=True,
     column="uncertainty",
     digits=4,
@@ -40,7 +41,7 @@ PREDICTION_ERROR = MetricSpec(
     "prediction_error",
     "Prediction error on new data",
     "state units",
-    "Root mean square error with which the model from before the round predicted its measurements, beyond noise.",
+    "Root mean square error of the model from before the round on its measurements, beyond three aleatoric stds.",
     drawn=False,
     sentence="the round's predictions were off by {} beyond noise",
 )
@@ -48,18 +49,19 @@ PLANNED_INFORMATION = MetricSpec(
     "planned_information_gain",
     "Planned information gain",
     "nats per round",
-    "Information gain that the planner expected of the round; missing for methods and solvers that do not plan at each step.",
+    "Information gain that the planner expected of the round; missing where no planner chooses each action.",
     drawn=False,
-    sentence="the planner expected {} nats of it",
+    sentence="the planner expected an information gain of {} nats",
 )
 REALISED_INFORMATION = MetricSpec(
     "realised_information_gain",
     "Realised information gain",
     "nats per round",
-    "Information gain of the visited points under the model from before the round: the sum of what each would tell alone.",
+    "Information gain of the visited points under the model from before the round: the sum of what each alone would tell, an "
+    "upper bound on what they tell together.",
     column="information",
     digits=0,
-    sentence="its measurements could tell at most {} nats",
+    sentence="the information gain of its measurements is at most {} nats",
 )
 
 MODEL_METRICS: tuple[MetricSpec, ...] = (
@@ -105,21 +107,22 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         "calibration_error",
         "Calibration error",
         "share",
-        "Mean difference of stated and actual coverage over the reachable set; 0 is perfect, 0.5 the worst.",
+        "Mean absolute difference of stated and actual coverage of the model's intervals over the reachable set; 0 is perfect, "
+        "0.5 the worst.",
         drawn=False,
     ),
     MetricSpec(
         "calibration/error_before",
         "Calibration error before recalibration",
         "share",
-        "The same on the held-out measurements, for the model's own stds.",
+        "Calibration error on the held-out measurements with the model's own stds.",
         drawn=False,
     ),
     MetricSpec(
         "calibration/error_after",
         "Calibration error after recalibration",
         "share",
-        "The same on the held-out measurements, with recalibrated stds (cross-fitted).",
+        "Calibration error on the held-out measurements with recalibrated stds (cross-fitted).",
         drawn=False,
     ),
     MetricSpec(
@@ -133,21 +136,22 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         "calibration/coverage90_after",
         "Coverage of 90 % intervals after recalibration",
         "share",
-        "The same with recalibrated stds (cross-fitted).",
+        "Share of the held-out measurements inside the recalibrated 90 % intervals (cross-fitted).",
         drawn=False,
     ),
     MetricSpec(
         "theory/information_gain",
         "Information gain of all data",
         "nats",
-        "Exact information gain of the measurements so far, summed over outputs (Gaussian processes with fixed settings).",
+        "Exact information gain of the measurements so far, summed over outputs; this and the following for Gaussian processes "
+        "with fixed hyper-parameters.",
         drawn=False,
     ),
     MetricSpec(
         "theory/gamma",
         "Maximum information gain",
         "nats",
-        "Greedy maximum information gain of as many measurements, summed over outputs.",
+        "Greedy maximum of the information gain of the same number of measurements, summed over outputs.",
         drawn=False,
     ),
     MetricSpec("theory/beta", "Beta by theory", "epistemic stds", "Largest beta over outputs by the RKHS bound.", drawn=False),
@@ -169,20 +173,20 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
 """Built-in metrics of the model and of a round, in the order in which figures draw them."""
 
 TASK_METRICS: tuple[MetricSpec, ...] = (
-    MetricSpec("return/*", "Return on {}", "sum of rewards", "Return of a task, planned on the model and run on the system."),
-    MetricSpec("success/*", "Success on {}", "share solved", "Share of a task that was solved, from 0 to 1.", digits=2),
+    MetricSpec("return/*", "Return on {}", "sum of rewards", "Return on a task, planned on the model and run on the system."),
+    MetricSpec("success/*", "Success on {}", "share solved", "Success on a task, from 0 to 1, mean over rollouts.", digits=2),
     MetricSpec(
         "seconds/*", "Seconds: {}", "s", "Wall time of a phase: plan, fit, world (host simulators) or evaluate.", drawn=False
     ),
-    MetricSpec("stopped", "Stopped", "", "Why the run stopped early by its stopping rule, in words.", drawn=False),
+    MetricSpec("stopped", "Stopped", "", "Why the run was ended by its stopping rule, as a sentence.", drawn=False),
 )
-"""Built-in metrics of tasks and of the run itself; `Schema` puts those of worlds and of one's own before them."""
+"""Built-in metrics of tasks and of the run itself; `Schema` puts those of worlds and users before them."""
 SCHEMA = (*MODEL_METRICS, *TASK_METRICS)
 """All built-in metrics."""
 
 
 class RoundResult(NamedTuple):
-    """What a `Metric` may look at: a round that was just told."""
+    """A finished round, as a `Metric` sees it."""
 
     explorer: Explorer
     """The explorer after the round."""
@@ -204,24 +208,25 @@ class Metric(abc.ABC):
 
     @abc.abstractmethod
     def compute(self, result: RoundResult) -> np.ndarray:
-        """The value for each seed [S]; NaN where it is not defined.
+        """Compute the metric after a round.
 
         Args:
-            result: The round that was just told.
+            result: The finished round.
 
+        Returns:
+            One value per seed [S]; NaN where it is not defined.
         """
 
 
 class Schema:
-    """The metrics of one run: the built-in ones, those of its world, and those that were added."""
+    """The metrics of one run: the built-in ones, those of its world, and the user's own."""
 
     def __init__(self, world: World, metrics: Sequence[Metric] = ()):
         """Collect the entries.
 
         Args:
             world: The world that is explored.
-            metrics: Metrics of one's own.
-
+            metrics: The user's own metrics.
         """
         self.specs = (*MODEL_METRICS, *world.metric_specs, *(metric.spec for metric in metrics), *TASK_METRICS)
         keys = [spec.key for spec in self.specs]
@@ -230,11 +235,10 @@ class Schema:
             raise SondeError(f"metrics need different keys, got {', '.join(twice)} more than once: rename one")
 
     def spec(self, key: str) -> MetricSpec:
-        """The entry of a key.
+        """Look up the entry of a key.
 
         Args:
             key: Key of a metric.
-
         """
         found = next((spec for spec in self.specs if spec.matches(key)), None)
         if found is None:
@@ -242,11 +246,13 @@ class Schema:
         return found
 
     def drawn(self, keys: Iterable[str]) -> list[str]:
-        """Those keys that figures draw, in the order of the schema.
+        """Choose the metrics that figures draw.
 
         Args:
             keys: Keys of metrics; those that are not in the schema are left out.
 
+        Returns:
+            The keys that are drawn, in the order of the schema.
         """
         keys = list(dict.fromkeys(keys))
         return [key for spec in self.specs if spec.drawn for key in keys if spec.matches(key)]

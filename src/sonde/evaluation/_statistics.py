@@ -1,8 +1,8 @@
-"""Statistics over seeds: curves with bands, bootstrap intervals, paired differences, and scores that tasks share.
+"""Statistics over seeds: curves with bands, bootstrap intervals, paired differences.
 
-Every resample is drawn from one fixed seed, so that the same results always give the same answer. Bootstrap intervals are 95 %
-percentile intervals; resampling few seeds makes them too narrow (for means of normal values they hold the truth in about 90 %
-of cases with ten seeds, 83 % with five), so what is decided is decided by Student's t.
+Every resample is drawn from one fixed seed, so the same results always give the same answer. Bootstrap intervals are 95 %
+percentile intervals. With few seeds they are too narrow (for means of normal values they contain the truth in about 90 % of
+cases with ten seeds, 83 % with five), so decisions use Student's t.
 """
 
 import functools
@@ -13,21 +13,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from experiments.paper import Panel
 from jaxtyping import Float, Int
 from scipy import stats
-
-from sonde.runs.sweep._results import ORACLE, RANDOM_ACTIONS, Curve, Results
 
 RESAMPLES = 5000
 BOOTSTRAP_SEED = zlib.crc32(b"bootstrap")
 TAILS = (0.025, 0.975)
 EXACT_SEEDS = 13
-"""Up to so many seeds all assignments of signs are counted in Wilcoxon's test; beyond, scipy chooses."""
+"""Up to this many seeds Wilcoxon's test counts all assignments of signs; beyond, scipy chooses."""
 
 Interval = tuple[float, float]
 Statistic = Callable[..., Any]
-"""Like `np.mean`: of values, along `axis`."""
+"""A function of values along `axis`, such as `np.mean`."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over rounds, for each seed."""
+
+    seeds: Int[np.ndarray, " S"]
+    rounds: Int[np.ndarray, " T"]
+    values: Float[np.ndarray, "S T"]
 
 
 @dataclass(frozen=True)
@@ -40,84 +46,92 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds: its bootstrap interval, and p-values of it being 0 (t-test, and Wilcoxon's signed-rank test)."""
+    """A mean over seeds, with its uncertainty and tests of it being 0."""
 
     mean: float
     standard_error: float
     bootstrap: Interval
+    """Bootstrap interval of the mean."""
     p_t: float
+    """P-value of a t-test."""
     p_wilcoxon: float
+    """P-value of Wilcoxon's signed-rank test."""
     seeds: int
 
     def interval(self, confidence: float = TAILS[1] - TAILS[0]) -> Interval:
-        """Student's interval of the mean; NaN where there is none."""
+        """Student's interval of the mean; NaN where there is none.
+
+        Args:
+            confidence: Probability that it contains the true mean.
+        """
         if np.isnan(self.standard_error):
             return np.nan, np.nan
         reach = float(stats.t.ppf((1 + confidence) / 2, self.seeds - 1)) * self.standard_error
         return self.mean - reach, self.mean + reach
 
 
-@dataclass(frozen=True)
-class Span:
-    """What a panel's returns are measured by: 0 is random actions, 1 is what `top` says."""
-
-    zero: float
-    one: float
-    top: str
-    """"oracle", or which method was best, where there is no oracle."""
-
-    @property
-    def width(self) -> float:
-        """The return between 0 and 1."""
-        return self.one - self.zero
-
-    def score(self, returns: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
-        """Returns as scores."""
-        return (returns - self.zero) / self.width
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """A method's interquartile mean score over all seeds of several panels, which count the same."""
-
-    score: float
-    interval: Interval
-    panels: tuple[Panel, ...]
-
-
 def best_so_far(values: Float[np.ndarray, "S T"]) -> Float[np.ndarray, "S T"]:
-    """The best value until each round."""
+    """The best value until each round.
+
+    Args:
+        values: Values [S, T], of which more is better.
+    """
     return np.maximum.accumulate(values, axis=1)
 
 
 def mean_and_band(values: Float[np.ndarray, "S T"]) -> tuple[Float[np.ndarray, " T"], Float[np.ndarray, " T"]]:
-    """Mean over seeds, and two standard errors of it; NaN for a single seed, which has no spread."""
+    """Mean over seeds, and two standard errors of it.
+
+    Args:
+        values: Values [S, T].
+
+    Returns:
+        Mean [T] and band [T]; the band of a single seed is NaN.
+    """
     seeds = len(values)
     band = 2 * values.std(axis=0, ddof=1) / seeds**0.5 if seeds > 1 else np.full(values.shape[1], np.nan)
     return values.mean(axis=0), band
 
 
 def iqm(values: Float[np.ndarray, "..."], axis: int = 0) -> Any:
-    """Interquartile mean: without the lowest and the highest quarter (rounded down). NaN stays NaN."""
+    """Interquartile mean: the mean without the lowest and the highest quarter (rounded down).
+
+    Args:
+        values: Values of any shape; NaN stays NaN.
+        axis: The axis to average over.
+    """
     # sorting puts NaN at the upper end, where trimming would hide it
     return np.where(np.isnan(values).any(axis=axis), np.nan, stats.trim_mean(values, 0.25, axis=axis))
 
 
 def stratified_interval(groups: Sequence[Float[np.ndarray, " _"]], statistic: Statistic = iqm) -> Interval:
-    """The interval of a statistic over all values of all groups, with seeds resampled within each group; groups count the same.
+    """Bootstrap interval of a statistic over all values of all groups, with seeds resampled within each group.
 
-    NaN where a group has less than two seeds, since one seed says nothing about another.
+    Args:
+        groups: Values per seed; groups count the same, however many seeds they have.
+        statistic: The statistic.
+
+    Returns:
+        Lower and upper end; NaN where a group has fewer than two seeds.
     """
     if not groups or min(map(len, groups)) < 2:
         return np.nan, np.nan
     draws = np.random.default_rng(BOOTSTRAP_SEED)
-    pooled = _pool([group[_resamples(len(group), draws)] for group in groups])
+    pooled = pool([group[_resamples(len(group), draws)] for group in groups])
     low, high = np.quantile(statistic(pooled, axis=1), TAILS)
     return float(low), float(high)
 
 
 def curve_interval(values: Float[np.ndarray, "S T"], statistic: Statistic = iqm) -> Float[np.ndarray, "2 T"]:
-    """The interval in each round: lower ends, upper ends. All rounds share the resampled seeds, so curves stay whole."""
+    """Bootstrap interval in each round; all rounds share the resampled seeds, so curves stay whole.
+
+    Args:
+        values: Values [S, T].
+        statistic: The statistic.
+
+    Returns:
+        Lower and upper ends [2, T]; NaN for a single seed.
+    """
     if len(values) < 2:
         return np.full((2, values.shape[1]), np.nan)
     index = _resamples(len(values), np.random.default_rng(BOOTSTRAP_SEED))
@@ -127,7 +141,14 @@ def curve_interval(values: Float[np.ndarray, "S T"], statistic: Statistic = iqm)
 
 
 def estimate(values: Float[np.ndarray, " S"]) -> Estimate:
-    """The mean of one number per seed. NaN stands for what so few seeds, or values that are not finite, cannot tell."""
+    """The mean of one number per seed.
+
+    Args:
+        values: Values [S].
+
+    Returns:
+        The estimate; NaN stands for what too few seeds, or values that are not finite, cannot tell.
+    """
     seeds = len(values)
     mean = float(values.mean()) if seeds and np.isfinite(values).all() else np.nan
     if seeds < 2 or np.isnan(mean):
@@ -137,76 +158,45 @@ def estimate(values: Float[np.ndarray, " S"]) -> Estimate:
 
 
 def paired(first: Sample, second: Sample) -> Estimate:
-    """The mean of `first - second` over the seeds that both have."""
+    """The mean of `first - second` over the seeds that both have.
+
+    Args:
+        first: One sample.
+        second: The other.
+    """
     _, mine, theirs = np.intersect1d(first.seeds, second.seeds, return_indices=True)
     with np.errstate(invalid="ignore"):  # infinite less infinite: NaN
         return estimate(first.values[mine] - second.values[theirs])
 
 
 def share_interval(successes: int, trials: int, confidence: float = TAILS[1] - TAILS[0]) -> Interval:
-    """Exact (Clopper and Pearson's) interval of a share."""
+    """Exact (Clopper and Pearson's) interval of a share.
+
+    Args:
+        successes: How many trials succeeded.
+        trials: How many there were.
+        confidence: Probability that it contains the true share.
+    """
     low, high = stats.binomtest(successes, trials).proportion_ci(confidence, method="exact")
     return float(low), float(high)
 
 
 def on_common_rounds(curves: Sequence[Curve]) -> list[Curve]:
-    """The curves in the rounds that all of them have, so that none has had more rounds, or more tries, than another."""
+    """Restrict curves to the rounds that all of them have, so that none had more rounds, or more tries, than another.
+
+    Args:
+        curves: One or more curves.
+    """
     rounds = functools.reduce(np.intersect1d, [curve.rounds for curve in curves])
     return [Curve(curve.seeds, rounds, curve.values[:, np.isin(curve.rounds, rounds)]) for curve in curves]
 
 
-def panel_span(results: Results, panel: Panel) -> Span | None:
-    """The span of a panel of returns, from means over seeds.
+def pool(groups: Sequence[Float[np.ndarray, "*any _"]]) -> Float[np.ndarray, "*any _"]:
+    """All values of all groups along the last axis, repeated where a group has fewer, so that each weighs the same.
 
-    1 is the oracle or, where there is none, the highest mean of "best so far" in the last round of any method. None without
-    random actions, or if nothing is better than they are.
+    Args:
+        groups: Values; only the last axes may differ in length.
     """
-    curves = {method: results.curve(panel.setting, method, panel.metric) for method in results.methods(panel.setting)}
-    found = {method: curve for method, curve in curves.items() if curve is not None}
-    zero, oracle = found.pop(RANDOM_ACTIONS, None), found.pop(ORACLE, None)
-    if zero is None or (oracle is None and not found):
-        return None
-    finals = {method: float(curve.values.max(axis=1).mean()) for method, curve in found.items()}
-    if oracle is None:
-        best = max(finals, key=lambda method: finals[method])
-        one, top = finals[best], f"the best method, {best}"
-    else:
-        one, top = float(oracle.values.mean()), "the oracle"
-    span = Span(float(zero.values.mean()), one, top)
-    return span if 0 < span.width < np.inf else None
-
-
-def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> dict[str, Aggregate]:
-    """Each method's score ("best so far", in the last round that all have) over the panels that all have.
-
-    Methods without any round are left out; panels count where all others, and a span, are there.
-    """
-    returns = [panel for panel in panels if panel.is_return]
-    curves = {method: [results.curve(panel.setting, method, panel.metric) for panel in returns] for method in methods}
-    curves = {method: per_panel for method, per_panel in curves.items() if any(curve is not None for curve in per_panel)}
-    scores: dict[str, list[np.ndarray]] = {method: [] for method in curves}
-    used = []
-    for i, panel in enumerate(returns):
-        span, here = panel_span(results, panel), [per_panel[i] for per_panel in curves.values()]
-        whole = [curve for curve in here if curve is not None]
-        if span is None or not whole or len(whole) < len(here):
-            continue
-        shared = on_common_rounds(whole)
-        if not len(shared[0].rounds):
-            continue
-        used.append(panel)
-        for method, curve in zip(curves, shared, strict=True):
-            scores[method].append(span.score(curve.values.max(axis=1)))
-    if not used:
-        return {}
-    whole_score = lambda groups: float(iqm(_pool(groups)))
-    return {
-        method: Aggregate(whole_score(groups), stratified_interval(groups), tuple(used)) for method, groups in scores.items()
-    }
-
-
-def _pool(groups: Sequence[Float[np.ndarray, "*any _"]]) -> Float[np.ndarray, "*any _"]:
-    """All values of all groups along the last axis, repeated where a group has fewer: each weighs the same."""
     size = math.lcm(*(group.shape[-1] for group in groups))
     return np.concatenate([np.repeat(group, size // group.shape[-1], axis=-1) for group in groups], axis=-1)
 
@@ -224,7 +214,7 @@ def _p_t(values: Float[np.ndarray, " S"]) -> float:
 
 
 def _p_wilcoxon(values: Float[np.ndarray, " S"]) -> float:
-    """Differences of 0 are left out, as Wilcoxon did."""
+    """Differences of 0 are left out, as in Wilcoxon's original test."""
     moved = values[values != 0]
     if len(moved) > EXACT_SEEDS:
         return float(stats.wilcoxon(moved).pvalue)

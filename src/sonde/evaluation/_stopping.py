@@ -1,14 +1,14 @@
-"""When to stop: once the largest uncertainty, or what a plan could still tell, is below a tolerance.
+"""Stopping rules: end a run once the largest uncertainty, or the information that is left to gain, is below a tolerance.
 
-    uncertainty<0.3    the largest epistemic std in reach, in state units: `max_epistemic`
-    information<300    what the planner expected of the episode, in nats: `planned_information_gain`
+    uncertainty<0.3    the largest epistemic std over the reachable set, in state units: `max_epistemic`
+    information<300    the information gain that the planner expected of the round, in nats: `planned_information_gain`
 
-A model may be far too sure, above all after its first episode. So `uncertainty` predicts none that was just proved wrong: the
-errors with which the model from before the episode predicted it must be below the tolerance, too (`prediction_error`).
+A model may be overconfident, above all after its first round. So `uncertainty` also requires that the model from before the
+round predicted it with an error below the tolerance (`prediction_error`).
 
-Policies that do not plan at each step, or have no time to say what they expect (systems that their owner runs), are judged by
-what the visited points could tell: `realised_information_gain`. Runs in lockstep stop together, after the first episode at
-which all of them are below. The decision follows from that episode's metrics alone, so interruptions do not change it.
+Where no information gain is planned at each step (trained policies, systems that their owner runs), `information` looks at
+that of the visited points: `realised_information_gain`. All seeds stop together, after the first round at which all of them are
+below the tolerance. The decision depends on the metrics of that round alone, so interruptions do not change it.
 """
 
 import math
@@ -19,126 +19,174 @@ from typing import Any
 
 from sonde._internal.errors import SondeError
 from sonde._internal.metric_spec import MetricSpec
-from sonde.evaluation._decay import fit_decay
+from sonde.evaluation._decay import fit_power_law
 from sonde.evaluation._metrics import reachable_set
 from sonde.evaluation._schema import MAX_EPISTEMIC, PLANNED_INFORMATION, PREDICTION_ERROR, REALISED_INFORMATION
 from sonde.methods import Method
 from sonde.solvers import Planner, Solver
 from sonde.worlds import World, has_simulator
 
-FEWEST = 3
-"""Episodes from which it may be estimated how many more it takes."""
+MIN_ROUNDS = 3
+"""Rounds that an estimate of the remaining rounds needs."""
 
 Row = Mapping[str, Any]
-"""The metrics of one run after an episode."""
+"""Metrics of one seed and round."""
 
 
 @dataclass(frozen=True)
 class StoppingRule:
-    """Stop once a quantity, and what must confirm it, are below the tolerance in all runs."""
+    """Stop once a metric, and the one that must confirm it, are below a tolerance for all seeds."""
 
     text: str
+    """The rule as written, such as 'uncertainty<0.3'."""
     quantity: MetricSpec
+    """The metric that the rule is about."""
     tolerance: float
+    """Value below which it must be."""
 
     @property
     def subject(self) -> str:
-        """What it is about, as it was written: 'uncertainty' or 'information'."""
+        """The word to the left of '<': 'uncertainty' or 'information'."""
         return self.text.partition("<")[0]
 
     @property
     def quantities(self) -> tuple[MetricSpec, ...]:
-        """All that must be below the tolerance, the one that the rule is about first."""
+        """All metrics that must be below the tolerance, the one that the rule is about first."""
         return (self.quantity, PREDICTION_ERROR) if self.quantity is MAX_EPISTEMIC else (self.quantity,)
 
     def check_world(self, world: World) -> None:
-        """Refuse a world of which it is not known what it can reach, if that is asked for."""
+        """Reject a world without a reachable set, if the rule needs one.
+
+        Args:
+            world: The world that will be explored.
+        """
         if self.quantity is MAX_EPISTEMIC and reachable_set(world) is None:
             raise SondeError(
-                f"until {self.text}: expected a world of which it is known what it can reach, got {type(world).__name__}, "
-                "of which it is not; take 'information<NUMBER'"
+                f"until {self.text}: expected a world whose reachable set is known, got {type(world).__name__}, whose set is "
+                "not; use 'information<NUMBER'"
             )
 
     def worst(self, rows: Sequence[Row]) -> list[float | None]:
-        """The largest of each quantity over the rows of an episode, one per run; None if it is not known of one of them."""
+        """The largest value of each metric over seeds.
+
+        Args:
+            rows: Metrics of a round, one row per seed.
+
+        Returns:
+            One value for each of `quantities`; None where a seed has no finite value.
+        """
         return [_largest([row.get(quantity.key) for row in rows]) for quantity in self.quantities]
 
     def why_stop(self, rows: Sequence[Row], round_number: int, limit: int) -> str | None:
-        """Why to stop after this episode, in words; None: go on."""
+        """Why to stop after a round.
+
+        Args:
+            rows: Metrics of the round, one row per seed.
+            round_number: The round, from 1.
+            limit: Most rounds of the run.
+
+        Returns:
+            The reason as a sentence; None to go on.
+        """
         worst = self.worst(rows)
         if any(value is None or value >= self.tolerance for value in worst):
             return None
         below = f"{'both ' if len(worst) > 1 else ''}below {self.tolerance:g}"
-        return f"Stopped after episode {round_number} of at most {limit}: {self._told(rows)}, {below}."
+        return f"Stopped after round {round_number} of at most {limit}: {self._values(rows)}, {below}."
 
     def why_not(self, rows: Sequence[Row], limit: int) -> str:
-        """What to say after the last episode, if it did not suffice."""
-        told = self._told(rows)
-        return f"All {limit} episodes are done, and {self.text} was not reached{f': {told}' if told else ''}."
+        """What to report after the last round, if the tolerance was not reached.
 
-    def _told(self, rows: Sequence[Row]) -> str:
+        Args:
+            rows: Metrics of the last round, one row per seed.
+            limit: Rounds of the run.
+        """
+        values = self._values(rows)
+        return f"All {limit} rounds are done, and {self.text} was not reached{f': {values}' if values else ''}."
+
+    def _values(self, rows: Sequence[Row]) -> str:
+        """The largest values as part of a sentence."""
         worst = zip(self.quantities, self.worst(rows), strict=True)
         known = [quantity.sentence.format(self._number(value)) for quantity, value in worst if value is not None]
-        return " and ".join(known) + (f" in the worst of {len(rows)} runs" if known and len(rows) > 1 else "")
+        return " and ".join(known) + (f" in the worst of {len(rows)} seeds" if known and len(rows) > 1 else "")
 
     def _number(self, value: float) -> str:
-        # as short as possible, yet on the right side of the tolerance
+        # as few digits as possible, but on the right side of the tolerance
         texts = (f"{value:.{digits}g}" for digits in range(3, 18))
         return next(text for text in texts if (float(text) < self.tolerance) == (value < self.tolerance))
 
     def rounds_left(self, worst: Sequence[tuple[int, float]]) -> float | None:
-        """How many more episodes it takes, if it goes on falling as a power of the episode, as it has since its highest value.
+        """Estimate how many more rounds are needed, by the power law that the metric has followed since its highest value.
 
-        `worst` are finished episodes and their values; infinite: it is not falling; None: too few to say.
+        Args:
+            worst: Finished rounds, and the largest value over seeds after each.
+
+        Returns:
+            The number of rounds; infinite if the metric is not falling, None if there are too few rounds to tell.
         """
-        if len(worst) < FEWEST:
+        if len(worst) < MIN_ROUNDS:
             return None
         highest = max(range(len(worst)), key=lambda i: worst[i][1])
         falling = [(round_number, value) for round_number, value in worst[highest:] if value > 0]
-        if 1 < len(falling) < FEWEST:
+        if 1 < len(falling) < MIN_ROUNDS:
             return None
-        exponent = fit_decay(*zip(*falling, strict=True)).exponent if len(falling) > 1 else 0.0
+        exponent = fit_power_law(*zip(*falling, strict=True)).exponent if len(falling) > 1 else 0.0
         if exponent >= 0:
             return math.inf
         round_number, value = falling[-1]
-        # in logarithms, where nothing overflows
+        # in logarithms, so that nothing overflows
         growth = (math.log(self.tolerance) - math.log(value)) / exponent
         return math.inf if growth > 50 else float(max(1, math.floor(round_number * math.exp(growth)) + 1 - round_number))
 
     def outlook(self, worst: Sequence[tuple[int, float]], limit: int) -> str:
-        """The same in words, where there are at most `limit` episodes."""
+        """The estimate of `rounds_left` in words.
+
+        Args:
+            worst: Finished rounds, and the largest value over seeds after each.
+            limit: Most rounds of the run.
+        """
         if worst and worst[-1][1] < self.tolerance:
-            return f"{self.text} is reached, but not confirmed by an episode's predictions yet"
+            return f"{self.text} is reached, but not yet confirmed by a round's predictions"
         left = self.rounds_left(worst)
         if left is None:
             return f"too early to say when {self.text}"
         if math.isinf(left):
             return f"not falling yet towards {self.text}"
         if worst[-1][0] + left > limit:
-            return f"at this rate {self.text} is not reached by episode {limit}"
-        return f"about {left:.0f} more episode{'s' if left > 1 else ''} until {self.text}"
+            return f"at this rate {self.text} is not reached by round {limit}"
+        return f"about {left:.0f} more round{'s' if left > 1 else ''} until {self.text}"
 
 
 def stopping_rule(text: str, method: Method, solver: Solver, world: World) -> StoppingRule:
-    """The rule that a text stands for; refused if it is none, or if these parts cannot follow it."""
+    """Parse a stopping rule.
+
+    Args:
+        text: 'uncertainty<NUMBER' or 'information<NUMBER'.
+        method: The method of the run.
+        solver: The solver of the run.
+        world: The world of the run.
+
+    Returns:
+        The rule; one that the other parts of the run cannot follow is rejected.
+    """
     found = re.fullmatch(r"\s*(uncertainty|information)\s*<\s*(\S+)\s*", text)
     tolerance = _number(found[2]) if found else math.nan
     if found is None or not 0 < tolerance < math.inf:
         raise SondeError(
-            f"config: until: expected 'uncertainty<NUMBER' or 'information<NUMBER', with a number above 0 (and in "
-            f"quotes, since shells have a use for <), got {text!r}"
+            f"config: until: expected 'uncertainty<NUMBER' or 'information<NUMBER', with a number above 0 (quote it, "
+            f"since < is special in shells), got {text!r}"
         )
     text = f"{found[1]}<{found[2]}"
     if found[1] == "uncertainty":
         if not has_simulator(world):
             raise SondeError(
-                f"config: until {text}: nobody knows what a system of your own can reach; take 'information<NUMBER'"
+                f"config: until {text}: the reachable set of a system of your own is not known; use 'information<NUMBER'"
             )
         return StoppingRule(text, MAX_EPISTEMIC, tolerance)
     if method.imagination is None:
-        raise SondeError(f"config: until {text}: a method that acts at random expects nothing; take 'uncertainty<NUMBER'")
-    says = has_simulator(world) and isinstance(solver, Planner)
-    return StoppingRule(text, PLANNED_INFORMATION if says else REALISED_INFORMATION, tolerance)
+        raise SondeError(f"config: until {text}: random actions have no planned information gain; use 'uncertainty<NUMBER'")
+    planned = has_simulator(world) and isinstance(solver, Planner)
+    return StoppingRule(text, PLANNED_INFORMATION if planned else REALISED_INFORMATION, tolerance)
 
 
 def _largest(values: Sequence[float | None]) -> float | None:

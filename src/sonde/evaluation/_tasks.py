@@ -1,4 +1,4 @@
-"""Tasks by name: those of a world, and rewards in a person's own file (`rewards.py:stand_still`); and their goals."""
+"""Tasks by name (those of a world, and FILE.py:NAME in a user's file), the checks on them, and the goals of their rollouts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,20 +17,30 @@ from sonde.worlds import GoalTask, RewardFunction, Task, World
 
 
 def task_named(world: World, name: str) -> Task | GoalTask:
-    """The world's task of that name, or what FILE.py:NAME names: a reward, a `Task` or a `GoalTask`."""
+    """Look up a task.
+
+    Args:
+        world: The world on which it is solved.
+        name: A name in `world.tasks`, or FILE.py:NAME of a reward, a `Task` or a `GoalTask`.
+    """
     if not is_in_file(name):
         if not world.tasks:
-            raise SondeError(f"this world has no task of its own, got {name!r}; give a function as FILE.py:NAME")
+            raise SondeError(f"this world has no tasks of its own, got {name!r}; name a reward in a file as FILE.py:NAME")
         one_of("task", name, world.tasks)
         return _as_task(world.tasks[name])
     return checked_task(world, load_from_file(name), name)
 
 
 def reward_named(world: World, name: str) -> RewardFunction:
-    """The reward of a task without a goal."""
+    """Look up the reward of a task without a goal.
+
+    Args:
+        world: The world on which it is solved.
+        name: A name in `world.tasks`, or FILE.py:NAME.
+    """
     task = task_named(world, name)
     if isinstance(task, GoalTask):
-        raise SondeError(f"{name} has another goal in each rollout: h-ucrl explores for a task without one, name such a task")
+        raise SondeError(f"{name} has another goal in each rollout: h-ucrl explores for a task without goals, name such a task")
     return task.reward
 
 
@@ -39,43 +49,75 @@ def _as_task(given: RewardFunction | Task | GoalTask) -> Task | GoalTask:
 
 
 def checked_task(world: World, given: RewardFunction | Task | GoalTask, name: str) -> Task | GoalTask:
-    """What a person gave as a task, if its reward is one; `name` is what errors call it."""
+    """Check a task that a user wrote.
+
+    Args:
+        world: The world on which it is solved.
+        given: A reward, a `Task` or a `GoalTask`.
+        name: What error messages call it.
+
+    Returns:
+        The task; a plain reward becomes a `Task`.
+    """
     task = _as_task(given)
     _check_reward(world, task.reward, name, (sample_goal(task, 0),) if isinstance(task, GoalTask) else ())
     return task
 
 
 def sample_goal(task: GoalTask, seed: int) -> np.ndarray:
-    """The goal [dg] that the task draws with this seed, if it is one."""
+    """Draw a goal, and check it.
+
+    Args:
+        task: The task.
+        seed: Seed of numpy's generator.
+
+    Returns:
+        The goal [dg].
+    """
     goal = np.asarray(task.sample_goal(np.random.default_rng(seed)), np.float64)
     if goal.ndim != 1 or not np.isfinite(goal).all():
-        raise SondeError(f"sample_goal must give finite numbers [dg], got {goal!r}")
+        raise SondeError(f"sample_goal must return finite numbers [dg], got {goal!r}")
     return goal
 
 
 def check_goal_support(task: Task | GoalTask, solver: Solver, name: str) -> None:
-    """Refuse a solver that cannot be told of goals."""
+    """Reject a solver that cannot solve a task with goals.
+
+    Args:
+        task: The task.
+        solver: What would plan it.
+        name: Name of the task, for the error message.
+    """
     if isinstance(task, GoalTask) and not isinstance(solver, Planner):
         raise SondeError(
             f"{type(solver).__name__} trains one policy for one reward, and {name} has another goal in each rollout; "
-            "take the solver icem"
+            "use the solver icem"
         )
 
 
 @double_precision
 def goals_for(task: Task | GoalTask, keys: Key[Array, "seeds rollouts"]) -> Float[np.ndarray, "seeds rollouts dg"] | None:
-    """A goal for each rollout, from its key; None for a task that has none."""
+    """Draw the goals of all rollouts.
+
+    Args:
+        task: The task.
+        keys: Keys of the rollouts [S, R].
+
+    Returns:
+        Goals [S, R, dg], or None for a task without goals.
+    """
     if not isinstance(task, GoalTask):
         return None
     goals = [sample_goal(task, int(seed)) for seed in seeds_of(for_purpose(keys, "goal")).ravel()]
-    if len({goal.shape for goal in goals}) > 1:
-        raise SondeError(f"sample_goal must always give equally many numbers, got {sorted({len(goal) for goal in goals})}")
+    lengths = sorted({len(goal) for goal in goals})
+    if len(lengths) > 1:
+        raise SondeError(f"sample_goal must always return the same number of entries, got {lengths}")
     return np.stack(goals).reshape(*keys.shape, -1)
 
 
 @double_precision
 def _check_reward(world: World, reward: Callable[..., Array], name: str, goal: tuple[np.ndarray, ...]) -> None:
-    """Refuse what is no function from a transition, and a goal if there is one, to a number."""
+    """Reject a reward that does not turn a transition, and a goal if there is one, into one number."""
     x, u = jnp.zeros(world.state_dim), jnp.zeros(world.action_dim)
     try:
         result = jax.eval_shape(reward, x, u, x, *map(jnp.asarray, goal))
@@ -92,10 +134,10 @@ def _check_reward(world: World, reward: Callable[..., Array], name: str, goal: t
     numbers: list[Any] = [np.zeros(n) for n in (world.state_dim, world.action_dim, world.state_dim)]
     try:
         reward(*numbers, *goal)
-    except IndexError as error:  # JAX would take the last entry without a word
+    except IndexError as error:  # JAX would silently use the last entry
         raise SondeError(
-            f"{name} asks for an entry that is not there ({error}): x has {world.state_dim} numbers "
+            f"{name} reads an entry that does not exist ({error}): x has {world.state_dim} numbers "
             f"({', '.join(world.state_names)}), u has {world.action_dim}"
         ) from None
-    except Exception:  # jax.numpy may want its own arrays, which it gets
+    except Exception:  # some functions of jax.numpy only accept its own arrays, which they get later
         return

@@ -44,7 +44,6 @@ class Prediction(eqx.Module):
         Args:
             epistemic: Factor on the epistemic std of each dimension.
             aleatoric: Factor on the aleatoric std of each dimension.
-
         """
         members = self.members
         if members is not None:
@@ -67,7 +66,6 @@ class JacobianPrediction(eqx.Module):
 
         Args:
             epistemic: Factor for each state dimension.
-
         """
         rows = epistemic[:, None]
         return JacobianPrediction(self.mean, rows * self.std, self.mean + rows * (self.samples - self.mean))
@@ -88,7 +86,6 @@ class Posterior(eqx.Module):
         Args:
             x: State.
             u: Action in [-1, 1].
-
         """
 
     def specialise(self) -> "Posterior":
@@ -107,7 +104,6 @@ class Posterior(eqx.Module):
 
         Args:
             index: Number of the member; taken modulo `ensemble_size`.
-
         """
         del index
         raise SondeError(f"{type(self).__name__} has no members; use an ensemble, or an imagination that needs none")
@@ -118,7 +114,6 @@ class Posterior(eqx.Module):
         Args:
             x: State.
             u: Action.
-
         """
         # backwards, as networks want it
         return jnp.concatenate(jax.jacrev(lambda x, u: self.predict(x, u).mean, argnums=(0, 1))(x, u), axis=-1)
@@ -133,7 +128,6 @@ class Posterior(eqx.Module):
             u: Action.
             key: Randomness of the samples.
             count: Number of samples; ensembles give one per member instead.
-
         """
         del x, u, key, count
         raise SondeError(f"{type(self).__name__} does not say how certain its derivatives are; use the model gp or pe")
@@ -155,7 +149,6 @@ class Model(abc.ABC):
             state_dim: Number of state dimensions dx.
             action_dim: Number of action dimensions du.
             key: Randomness of the initial params.
-
         """
 
     @abc.abstractmethod
@@ -171,7 +164,6 @@ class Model(abc.ABC):
 
         Returns:
             The new params.
-
         """
 
     @abc.abstractmethod
@@ -181,5 +173,4 @@ class Model(abc.ABC):
         Args:
             params: Fitted params.
             data: Measurements of one seed.
-
         """

@@ -25,11 +25,12 @@ class Confidence:
         Args:
             model: The model that they are for.
             capacity: Number of transitions that a seed can collect.
-
         """
         if not 0 <= self.holdout <= 0.5:
-            raise SondeError(f"holdout must lie in [0, 0.5], got {self.holdout}")
+            raise SondeError(f"confidence: holdout must lie in [0, 0.5], got {self.holdout}")
         if self.recalibrate and self.holdout == 0:
-            raise SondeError("recalibrate needs measurements that no fit sees: set holdout above 0, for example to 0.2")
+            raise SondeError(
+                "confidence: recalibrate needs measurements that no fit sees: set holdout above 0, for example to 0.2"
+            )
         if self.beta_rule is not None:
             self.beta_rule.check(model, capacity, self.holdout, self.recalibrate)

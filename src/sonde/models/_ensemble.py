@@ -1,8 +1,8 @@
 """Probabilistic ensembles: networks that agree where there are data and disagree elsewhere.
 
-Each member is a network with two heads, the mean and the logarithm of the noise std of the change x' - x, trained by Gaussian
-likelihood from its own initial weights and in its own order of the data. Where data pin the function down, the members agree;
-their disagreement is the epistemic std.
+Each member is a network with two heads, the mean and the logarithm of the noise std of the change x' - x. It is trained by
+Gaussian likelihood from its own initial weights and in its own order of the data. The disagreement of the members is the
+epistemic std.
 """
 
 import math
@@ -22,70 +22,71 @@ from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
 
-SMALLEST_NOISE = 1e-6  # information is divided by the noise, in single precision
+SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
 
 class EnsembleParams(eqx.Module):
-    """The members' weights [E, ...], and the units in which they think."""
+    """Weights of the members, and the normalisation of their inputs and targets."""
 
     networks: Network
+    """Networks of all members [E, ...]."""
     inputs: Normaliser
     targets: Normaliser
     moments: Any = None
-    """The state of the members' optimisers [E, ...], where fits go on from it."""
+    """Optimiser states of the members [E, ...], if `keep_optimiser_state`."""
 
 
 @dataclass(frozen=True)
 class ProbabilisticEnsemble(Model):
-    """Networks with mean and noise heads, whose disagreement is the epistemic std."""
+    """Ensemble of networks with mean and noise heads, whose disagreement is the epistemic std."""
 
     members: int = 5
-    """Networks."""
+    """Number of networks."""
     layers: int = 2
-    """Hidden layers of each."""
+    """Hidden layers of each network."""
     width: int = 256
-    """Neurons of each hidden layer."""
+    """Units of each hidden layer."""
     noise: Literal["learned", "fixed"] = "learned"
-    """learned: a head of each network says how noisy the system is in each state. fixed: noise_std everywhere, for systems
-    without noise; the networks then learn the mean only."""
+    """learned: a head of each network predicts the noise std in each state. fixed: noise_std everywhere, for deterministic
+    systems; the networks then learn the mean only."""
     noise_std: float = 0.05
-    """Std of the noise when it is fixed, in units of the targets' spread."""
+    """Std of the noise when it is fixed, in units of the targets' std."""
     noise_floor: float = 0.01
     """Smallest noise std that can be learned, in the same units."""
     noise_ceiling: float = 1.0
     """Largest noise std that can be learned, in the same units."""
     learning_rate: float = 5e-4
-    """Adam's learning rate."""
+    """Learning rate of Adam."""
     weight_decay: float = 1e-4
-    """How strongly weights are drawn to zero; see optimiser."""
+    """Strength of the weight decay; see optimiser."""
     batch_size: int = 64
     """Transitions per gradient step."""
     epochs: int = 50
-    """Passes over the data after each episode."""
+    """Passes over the data after each round."""
     max_steps: int = 5000
-    """Most gradient steps after each episode, however many passes that makes."""
+    """Largest number of gradient steps after each round; it may end the passes early."""
     warm_start: bool = True
-    """Start each fit from the weights of the last one, instead of new ones."""
+    """Start each fit from the weights of the last one instead of new random ones."""
     matmul_precision: Literal["half", "single"] = "half"
-    """How GPUs with matrix units multiply in predictions. half: in half precision with single-precision sums, several times faster
-    (`sonde.models._fused`). single: as the device multiplies single-precision numbers. On CPUs there is no difference."""
+    """Matrix products of predictions on NVIDIA GPUs. half: half precision with single-precision sums, several times faster.
+    single: as the device multiplies single-precision numbers. No difference on CPUs."""
     bootstrap: bool = False
-    """Give each member a resample (with repetition) of the data instead of all of them."""
+    """Train each member on a bootstrap sample of the data (drawn with replacement) instead of all data."""
     optimiser: Literal["adamw", "adam"] = "adamw"
-    """adamw: the weight decay shrinks the weights themselves. adam: it is an L2 penalty, and Adam scales its gradient too."""
+    """adamw: decoupled weight decay. adam: the weight decay is an L2 penalty, whose gradient Adam rescales too."""
     optimiser_epsilon: float = 1e-8
-    """What Adam adds to the root of its second moment: gradients below this move the weights less."""
+    """Epsilon of Adam, added to the square root of its second moment."""
     keep_optimiser_state: bool = False
-    """Continue with the optimiser state of the last fit, instead of a new one."""
+    """Continue with the optimiser state of the last fit instead of a new one."""
     initial_scale: float = 1.0
-    """Spread of the initial weights, in units of 1 / sqrt(inputs of the layer)."""
+    """Std of the initial weights, in units of 1 / sqrt(inputs of the layer)."""
     smallest_spread: float = SMALLEST_SPREAD
-    """Inputs and targets whose std over the data is no larger than this are not normalised: they count as constant."""
+    """Inputs and targets whose std over the data is this or less are not scaled: they count as constant."""
 
     def __post_init__(self):
-        """Refuse settings that cannot work."""
+        """Reject settings that cannot work."""
         one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
-        one_of("matmul_precision", self.matmul_precision, ("half", "single"))
+        one_of("setting of the model's matmul_precision", self.matmul_precision, ("half", "single"))
         one_of("setting of the model's optimiser", self.optimiser, ("adamw", "adam"))
         whole(
             "model",
@@ -104,12 +105,15 @@ class ProbabilisticEnsemble(Model):
             smallest_spread=self.smallest_spread,
         )
         if self.keep_optimiser_state and not self.warm_start:
-            raise SondeError("model: moments of the last fit mean nothing to new weights; keep both, or reset the moments")
+            raise SondeError(
+                "model: keep_optimiser_state needs warm_start, because the optimiser's state belongs to the weights; "
+                "turn warm_start on or keep_optimiser_state off"
+            )
         for name in ("noise_std", "noise_floor"):
             if not SMALLEST_NOISE <= getattr(self, name) < float("inf"):
                 raise SondeError(f"model: {name} must be {SMALLEST_NOISE} or above, got {getattr(self, name)}")
         if self.members < 2:
-            raise SondeError(f"model: members must be 2 or more, got {self.members}; one network cannot disagree with itself")
+            raise SondeError(f"model: members must be 2 or more, got {self.members}; the epistemic std is their disagreement")
         if not self.noise_floor < self.noise_ceiling < float("inf"):
             raise SondeError(f"model: noise_ceiling must be above noise_floor ({self.noise_floor}), got {self.noise_ceiling}")
         if not 0 <= self.weight_decay < float("inf"):
@@ -117,18 +121,18 @@ class ProbabilisticEnsemble(Model):
 
     @property
     def ensemble_size(self) -> int:
-        """The members."""
+        """Number of members."""
         return self.members
 
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> EnsembleParams:
-        """Random weights; inputs and targets as they come."""
+        """Random weights, and no normalisation."""
         inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
         networks = self._new_networks(state_dim, action_dim, key)
         moments = jax.vmap(self._new_moments)(networks) if self.keep_optimiser_state else None
         return EnsembleParams(networks, inputs, targets, moments)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
-        """All members at once, each in its own order of the data."""
+        """Train all members, each in its own order of the data."""
         mask = data.mask()
         inputs = Normaliser.of_inputs(data, self.smallest_spread)
         targets = Normaliser.of(data.targets(), mask, self.smallest_spread)
@@ -138,9 +142,9 @@ class ProbabilisticEnsemble(Model):
         if not self.warm_start:
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
 
-        # the visible rows come first in `rows`, in order; each member reads them in an order of its own, an epoch at a time
+        # `rows` has the rows of the mask first; each member draws an order of them for each epoch
         rows, count = jnp.argsort(~mask, stable=True), jnp.maximum(jnp.sum(mask), 1)
-        # `filled` is shared by all runs in lockstep, so these are plain numbers and not one per run
+        # `filled` is the same for all seeds, so the numbers of steps are too
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
         total = jnp.minimum(self.epochs * batches, self.max_steps)
@@ -178,25 +182,29 @@ class ProbabilisticEnsemble(Model):
         return optax.chain(penalty, optax.adam(self.learning_rate, eps=self.optimiser_epsilon))
 
     def _new_moments(self, network: Network) -> Any:
-        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        # optax types its pytrees as nested containers of arrays, which does not include equinox modules
         weights: Any = network
         return self._optimiser().init(weights)
 
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
-        """The networks as they are: all they know of the data is in their weights."""
+        """Posterior of the trained networks; it depends on the data only through their weights."""
         del data
-        # the state that a fit continues from is not needed for predictions
+        # predictions do not need the optimiser state
         return EnsemblePosterior(EnsembleParams(params.networks, params.inputs, params.targets), None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
-        """Mean and log std of the noise, in normalised units, from a network's output."""
+        """Mean and log noise std, in normalised units.
+
+        Args:
+            output: A network's output.
+        """
         if self.noise == "fixed":
             return output, jnp.full_like(output, math.log(self.noise_std))
         mean, raw = jnp.split(output, 2, axis=-1)
         low, high = math.log(self.noise_floor), math.log(self.noise_ceiling)
-        # softplus(capped - low) with capped = high - softplus(high - raw), with one exponential and one logarithm for two each
+        # softplus(capped - low) with capped = high - softplus(high - raw), written with one exponential and one logarithm
         above = jnp.log(1.0 + math.exp(high - low) * jax.nn.sigmoid(raw - high))
-        # softplus(t) is a little more than t: the factor brings the top back to the ceiling
+        # softplus(t) is slightly more than t: the factor brings the largest value back to the ceiling
         return mean, low + above * ((high - low) / math.log1p(math.exp(high - low)))
 
     def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
@@ -205,23 +213,23 @@ class ProbabilisticEnsemble(Model):
         return jax.vmap(lambda k: Network.init(sizes, k, self.initial_scale))(jax.random.split(key, self.members))
 
     def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
-        """Negative log-likelihood of one member, up to a constant."""
+        """Negative log-likelihood of one member, up to constants."""
         mean, log_std = self.heads(network(z))
-        if self.noise == "fixed":  # the mean squared error: the same up to a factor, on which a penalty of the weights depends
+        if self.noise == "fixed":  # mean squared error without the factor 1/2: the strength of an L2 penalty is relative to it
             return jnp.mean((y - mean) ** 2)
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
 
 
 class EnsemblePosterior(Posterior):
-    """The members' predictions and what they make together."""
+    """Predictions of the members, and their mean and disagreement."""
 
     params: EnsembleParams
     fused: FusedNetworks | None
-    """The same networks, where the device has something faster than them."""
+    """The same networks for the fused GPU kernel, if it is used."""
     model: ProbabilisticEnsemble = eqx.field(static=True)
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
-        """Mean and std of the members' means; root mean square of their noise stds."""
+        """Predict with the mean and std of the members' means, and the root mean square of their noise stds."""
         params = self.params
         z = params.inputs(jnp.concatenate([x, u]))
         one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
@@ -241,7 +249,7 @@ class EnsemblePosterior(Posterior):
         return self.model.members
 
     def specialise(self) -> "EnsemblePosterior":
-        """On a GPU that runs the fused kernel, with half-precision copies of the networks for it."""
+        """Use the fused kernel if the device that holds the weights can run it."""
         networks = self.params.networks
         fast = self.model.matmul_precision == "half" and fits(networks) and kernel_runs_on(networks.weights[0])
         return EnsemblePosterior(self.params, FusedNetworks.of(networks) if fast else None, self.model)
@@ -251,7 +259,7 @@ class EnsemblePosterior(Posterior):
         return EnsemblePosterior(self.params, None, self.model)
 
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
-        """An ensemble of that one member."""
+        """One member as an ensemble of its own."""
         one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
         params = EnsembleParams(one(self.params.networks), self.params.inputs, self.params.targets)
         return EnsemblePosterior(params, one(self.fused), self.model)
@@ -259,7 +267,7 @@ class EnsemblePosterior(Posterior):
     def predict_jacobian(
         self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
     ) -> JacobianPrediction:
-        """Mean and std of the members' Jacobians, which are the samples."""
+        """Predict with the mean and std of the members' Jacobians, which are the samples."""
         del key, count
         plain = self.differentiable()
 

@@ -1,18 +1,19 @@
-"""The predictions of an ensemble at the speed of a GPU's matrix units. Nothing else depends on how this works: skip it if you like.
+"""A fused GPU kernel for the predictions of an ensemble; only `EnsemblePosterior.specialise` uses it.
 
-Layer by layer, a network spends its time on moving activations to memory and back. Here one kernel takes a tile of inputs
-through all layers of a member, and activations never leave the chip. Products take half-precision numbers (11 significant
-bits, as much as the TF32 products that the card uses for single precision) and sum in single precision; bfloat16 would be as
-fast, but its 8 bits are too few for an epistemic std, which is a difference of members.
+Evaluated layer by layer, a network spends most of its time moving activations to memory and back. Here one kernel takes a tile
+of inputs through all layers of a member, and activations stay on the chip. Products take half-precision numbers (11 significant
+bits, as many as the TF32 products that GPUs use for single precision) and are summed in single precision. bfloat16 would be as
+fast, but its 8 bits are too few for an epistemic std, which is a difference between members.
 
-The kernel is written in Pallas for its Triton backend, which NVIDIA GPUs from Ampere on have. Everywhere else, for networks
-larger than were tried, and where gradients are wanted, `Network.__call__` is the way. JAX means to replace that backend some
-day, so it is imported only where it is used.
+The kernel is written for the Triton backend of Pallas, which runs on NVIDIA GPUs from Ampere on. On other devices, for larger
+networks, and where gradients are needed, `Network.__call__` is used. JAX plans to remove that backend, so it is imported only
+where it is used.
 """
 
 import functools
 import importlib.util
 import itertools
+import warnings
 
 import equinox as eqx
 import jax
@@ -21,11 +22,11 @@ from jaxtyping import Array, Float, Float16, Float32
 
 from sonde.models._network import Network
 
-MOST_COLUMNS = 128  # activations are held in blocks of so many columns; more do not fit the registers
-LARGEST_TILE = 128  # rows that one program takes through the network
-MOST_WIDTH = 256
-LARGEST_INPUT = 1e3  # of normalised inputs: a network knows nothing that far out
-LARGEST_HALF = 65504.0
+MOST_COLUMNS = 128  # of a block of activations; more do not fit into the registers
+LARGEST_TILE = 128  # rows that one program of the grid takes through the network
+MOST_WIDTH = 256  # of a hidden layer; larger networks were not tried
+LARGEST_INPUT = 1e3  # normalised inputs are clipped to it; there are no data that far out
+LARGEST_HALF = 65504.0  # largest number in half precision
 
 
 def kernel_runs_on(array: Array) -> bool:
@@ -33,7 +34,6 @@ def kernel_runs_on(array: Array) -> bool:
 
     Args:
         array: A concrete array.
-
     """
     if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         return False
@@ -42,61 +42,78 @@ def kernel_runs_on(array: Array) -> bool:
 
 def _capability(device: jax.Device) -> float:
     """CUDA compute capability, such as 9.0; 0 for devices of other kinds."""
-    capability = str(getattr(device, "compute_capability", ""))  # other makers' names are not numbers
+    capability = str(getattr(device, "compute_capability", ""))  # on other vendors' devices it is not a number
     return float(capability) if capability.replace(".", "", 1).isdigit() else 0.0
 
 
 def fits(networks: Network) -> bool:
-    """Whether a member's activations have room on the chip."""
+    """Whether a member's activations fit on the chip.
+
+    Args:
+        networks: Networks with any leading axes.
+    """
     inputs, *hidden = (weight.shape[-2] for weight in networks.weights)
     ends = inputs, networks.weights[-1].shape[-1]
     return max(ends) <= MOST_COLUMNS and max(hidden, default=0) <= MOST_WIDTH
 
 
 class FusedNetworks(eqx.Module):
-    """Networks [*runs, E, ...] with what the kernel wants: half-precision weights, sizes filled up with zeros to its blocks."""
+    """Networks in the form that the kernel needs: half-precision weights, padded with zeros to its block sizes."""
 
     weights: tuple[Float16[Array, "..."], ...]
+    """Padded weights of each layer [*seeds, E, inputs, outputs]."""
     biases: tuple[Float32[Array, "..."], ...]
+    """Padded biases of each layer [*seeds, E, outputs]."""
     outputs: int = eqx.field(static=True)
+    """Number of outputs without padding."""
     interpret: bool = eqx.field(static=True, default=False)
+    """Run the kernel step by step on any device, which is slow; for tests."""
 
     @classmethod
     def of(cls, networks: Network, interpret: bool = False) -> "FusedNetworks":
-        """The same networks; `interpret` runs the kernel step by step on any device, which is slow (for tests)."""
+        """Convert networks.
+
+        Args:
+            networks: Networks with leading axes [*seeds, E].
+            interpret: See the field.
+        """
         sizes = [networks.weights[0].shape[-2], *(weight.shape[-1] for weight in networks.weights)]
         inputs, *hidden, outputs = sizes
         padded = [_power_of_two(inputs), *(_blocks(n) for n in hidden), _power_of_two(outputs)]
 
-        def fill_up(array, *shape):
+        def pad(array, *shape):
             missing = [(0, 0)] * (array.ndim - len(shape))
             missing += [(0, n - have) for n, have in zip(shape, array.shape[-len(shape) :], strict=True)]
             return jnp.pad(array, missing)
 
         pairs = itertools.pairwise(padded)
-        weights = (fill_up(w.astype(jnp.float16), n, m) for w, (n, m) in zip(networks.weights, pairs, strict=True))
-        biases = (fill_up(b, m) for b, m in zip(networks.biases, padded[1:], strict=True))
+        weights = (pad(w.astype(jnp.float16), n, m) for w, (n, m) in zip(networks.weights, pairs, strict=True))
+        biases = (pad(b, m) for b, m in zip(networks.biases, padded[1:], strict=True))
         return cls(tuple(weights), tuple(biases), outputs, interpret)
 
     def __call__(self, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
-        """What each member says of one input; `vmap` over any number of inputs and runs becomes one call of the kernel."""
+        """Outputs of each member for one input; under `vmap` over inputs and seeds it is still one call of the kernel.
+
+        Args:
+            z: Normalised input.
+        """
         z = jnp.clip(z, -LARGEST_INPUT, LARGEST_INPUT).astype(jnp.float16)
         return _for_rows(self, z[None])[:, 0]
 
 
 def _power_of_two(size: int) -> int:
-    """The kernel's smallest block is 16."""
+    """Smallest power of two that is at least `size` and 16, the kernel's smallest block."""
     return max(16, 1 << (size - 1).bit_length())
 
 
 def _blocks(width: int) -> int:
-    """A width made of whole blocks."""
+    """Width padded to whole blocks."""
     return _power_of_two(width) if width <= MOST_COLUMNS else -(-width // MOST_COLUMNS) * MOST_COLUMNS
 
 
 @jax.custom_batching.custom_vmap
 def _for_rows(networks: FusedNetworks, z: Float16[Array, "rows inputs"]) -> Float32[Array, "E rows outputs"]:
-    """One run: networks [E, ...]."""
+    """One seed: networks [E, ...]."""
     alone = jax.tree.map(lambda leaf: leaf[None], networks)
     return _for_seeds(alone, z[None])[0]
 
@@ -106,15 +123,15 @@ def _(axis_size, in_batched, networks, z):
     batched, z_batched = any(jax.tree.leaves(in_batched[0])), in_batched[1]
     if not z_batched:
         z = jnp.broadcast_to(z, (axis_size, *z.shape))
-    if batched:  # each element of the batch has networks of its own: a run
+    if batched:  # the batch is one of seeds, which have networks of their own
         return _for_seeds(_all_batched(networks, in_batched[0], axis_size), z), True
-    output = _for_rows(networks, z.reshape(-1, z.shape[-1]))  # more rows for the same networks
+    output = _for_rows(networks, z.reshape(-1, z.shape[-1]))  # the batch is one of more rows for the same networks
     return jnp.moveaxis(output.reshape(output.shape[0], axis_size, -1, output.shape[-1]), 1, 0), True
 
 
 @jax.custom_batching.custom_vmap
 def _for_seeds(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
-    """Many runs: networks [runs, E, ...]."""
+    """Several seeds: networks [S, E, ...]."""
     return _kernel_call(networks, z)
 
 
@@ -140,7 +157,7 @@ def _all_batched(tree, batched, axis_size):
 
 
 def _swish(x: Array, interpret: bool) -> Array:
-    """x * sigmoid(x), by the one instruction that the hardware has for it."""
+    """x * sigmoid(x) by tanh, for which the hardware has an instruction."""
     from jax.experimental.pallas import triton
 
     half = 0.5 * x
@@ -148,12 +165,12 @@ def _swish(x: Array, interpret: bool) -> Array:
 
 
 def _bounded(x: Array) -> Array:
-    """Within half precision. The hardware's minimum of NaN and a number is the number; NaN must stay what it is."""
+    """Clip to half precision; not by `minimum`, because the hardware's minimum of NaN and a number is the number."""
     return jnp.where(x > LARGEST_HALF, LARGEST_HALF, x)
 
 
 def _kernel(rows: int, outputs: int, interpret: bool, *refs):
-    """One tile of rows through all layers of one member; activations are a list of blocks of columns."""
+    """Take one tile of rows through all layers of one member; activations are a list of blocks of columns."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
@@ -163,24 +180,34 @@ def _kernel(rows: int, outputs: int, interpret: bool, *refs):
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
         inputs, width = blocks[0].shape[1], weight.shape[1]
         columns = width if i + 1 == layers else min(width, MOST_COLUMNS)
-        following = []
+        next_blocks = []
         for start in range(0, width, columns):
-            some = slice(start, start + columns)
-            total = jnp.broadcast_to(bias[some][None, :], (blocks[0].shape[0], columns))
+            here = slice(start, start + columns)
+            total = jnp.broadcast_to(bias[here][None, :], (blocks[0].shape[0], columns))
             for j, block in enumerate(blocks):
-                total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, some], preferred_element_type=jnp.float32)
-            following.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
-        blocks = following
+                total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, here], preferred_element_type=jnp.float32)
+            next_blocks.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
+        blocks = next_blocks
     tile, columns = blocks[0].shape
     row = pl.program_id(0) * tile + jnp.arange(tile)
     inside = (row < rows)[:, None] & (jnp.arange(columns) < outputs)[None, :]
     triton.store(out_ref, blocks[0], mask=inside)
 
 
+def _ignore_deprecation() -> None:
+    """Ignore the warning of JAX 0.11 that the backend will be removed.
+
+    JAX gives it when a program that contains the kernel is compiled, which is after `pallas_call` has returned, so it cannot be
+    caught around the call.
+    """
+    warnings.filterwarnings("ignore", message="The Pallas Triton backend is deprecated", category=DeprecationWarning)
+
+
 def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
+    _ignore_deprecation()
     num_seeds, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
     tile = min(LARGEST_TILE, _power_of_two(rows))
@@ -189,12 +216,12 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]
     weights = [w.reshape(-1, *w.shape[2:]) for w in networks.weights]
     biases = [b.reshape(-1, b.shape[-1]) for b in networks.biases]
     columns = biases[-1].shape[1]
-    whole = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
+    all_of = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
     output = pl.pallas_call(
         functools.partial(_kernel, rows, networks.outputs, networks.interpret),
         out_shape=jax.ShapeDtypeStruct((num_seeds * members, rows, networks.outputs), jnp.float32),
-        grid=(tiles, num_seeds * members),  # tiles of one member side by side: they share its weights in the cache
-        in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(whole, [*weights, *biases])],
+        grid=(tiles, num_seeds * members),  # tiles of one member run next to each other and share its weights in the cache
+        in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(all_of, [*weights, *biases])],
         out_specs=pl.BlockSpec((None, tile, columns), lambda j, i: (i, j, 0)),
         compiler_params=triton.CompilerParams(num_warps=8 if tile == LARGEST_TILE else 4, num_stages=1),
         interpret=networks.interpret,

@@ -1,7 +1,7 @@
 """Gaussian processes: one per output dimension, hyper-parameters by maximum a posteriori.
 
-The pieces: `kernels` (covariance functions), `linalg` (factorisations), `gp_posterior` (what the planner queries), and here the
-configuration, the hyper-parameters and their fit.
+Here are the configuration, the hyper-parameters and their fit. Covariance functions are in `_kernels`, factorisations in
+`_linalg`, and the posterior that planners query in `_gp_posterior`.
 """
 
 from dataclasses import dataclass, field
@@ -21,11 +21,11 @@ from sonde.models._kernels import RBF, Kernel
 from sonde.models._linalg import gaussian_log_density
 from sonde.models._normaliser import Normaliser
 
-SMALLEST_FIT = 128  # fits of fewer points than this cost next to nothing
+SMALLEST_FIT = 128  # fits of fewer points cost too little to compile a smaller program for them
 
 
 class GPParams(eqx.Module):
-    """Logarithms of the hyper-parameters of one Gaussian process per output (normalised units when learned)."""
+    """Logarithms of the hyper-parameters of one Gaussian process per output, in normalised units where they are learned."""
 
     log_lengthscales: Float[Array, "*dx dz"]
     log_signal: Float[Array, "*dx"]
@@ -39,9 +39,9 @@ class GaussianProcess(Model):
     kernel: Kernel = field(default_factory=RBF)
     """Covariance function."""
     hyperparameters: Literal["learned", "fixed"] = "learned"
-    """learned: refitted after each episode, inputs and targets normalised by the data so far. fixed: the three values below
-    hold throughout, in units of the scales (state units without any) and without normalisation by data; the uncertainty of the
-    exact posterior (rank 0) can then only shrink, which is the setting of the theory."""
+    """learned: refitted after each round, with inputs and targets normalised by the data so far. fixed: the three values below,
+    in units of the scales (in state units if there are none) and without normalisation by data. The uncertainty of the exact
+    posterior (rank 0) can then only shrink; this is the setting of the theory."""
     lengthscale: float = 1.0
     """Initial (or fixed) length-scale of every input."""
     signal_std: float = 1.0
@@ -49,34 +49,39 @@ class GaussianProcess(Model):
     noise_std: float = 0.02
     """Initial (or fixed) std of the measurement noise."""
     noise_floor: float = 0.01
-    """Smallest noise std that a fit may reach, in units of the targets' spread. On a deterministic system the noise would
-    otherwise go to 0, and the information gain, which divides by it, would lose its meaning."""
+    """Smallest noise std that a fit can reach, in units of the targets' std. On a deterministic system the noise would
+    otherwise go to 0, and the information gain, which divides by it, to infinity."""
     prior_std: float = 0.3
     """Std of the Gaussian prior on the logarithm of each length-scale and of the signal std, centred at the initial value."""
     learning_rate: float = 0.1
-    """Adam's learning rate for the hyper-parameters."""
+    """Learning rate of Adam for the hyper-parameters."""
     steps: int = 50
-    """Gradient steps on the marginal likelihood after each episode, warm-started from the last fit."""
+    """Gradient steps on the marginal likelihood after each round, starting from the last fit."""
     gradient_limit: float = 10.0
-    """Longest gradient that Adam is shown, in nats; longer ones are scaled down to it, 0 for no limit. Measurements that break
-    with all before bring gradients a thousand times as long as usual, and Adam, which remembers them, then hardly moves."""
+    """Largest norm of the gradient, in nats; longer gradients are clipped to it. 0 for no limit. Measurements unlike all
+    earlier ones give gradients a thousand times as long as usual, after which Adam, which averages their squares, would hardly
+    move."""
     fit_points: int = 1000
-    """Most points that a fit of the hyper-parameters looks at; beyond it, a fresh random subset. The posterior itself always
-    uses all data."""
+    """Largest number of points in a fit of the hyper-parameters; with more data, a new random subset is drawn for each fit. The
+    posterior always uses all data."""
     tolerance: float = 0.02
-    """The planner queries a posterior with few inducing points: data are added to them, the most informative first, until what
-    they leave to explain of any datum is this fraction of the noise std. Stds are then within 1e-3 signal stds of the exact
-    ones, and means within a tenth of the std."""
+    """Accuracy of the low-rank posterior: data points become inducing points, the most informative first, until the std that
+    they leave unexplained at any data point is this fraction of the noise std. With the default, stds are within 1e-3 signal
+    stds of the exact ones, and means within a tenth of the std."""
     rank: int = 1024
-    """Most inducing points, whatever the tolerance; 0 for the exact posterior, whose price grows with the data."""
+    """Largest number of inducing points; 0 for the exact posterior, whose cost grows with the data."""
     input_scales: tuple[float, ...] = ()
-    """Spread of each number of (x, u), in which length-scales count; by default that of the data so far, or 1 if
+    """Scale of each dimension of (x, u), the unit of its length-scales; by default the std of the data so far, or 1 if
     hyper-parameters are fixed."""
     target_scales: tuple[float, ...] = ()
-    """Spread of each number of x' - x, in which signal and noise stds count; by default as for the inputs."""
+    """Scale of each dimension of x' - x, the unit of its signal and noise stds; by default as for the inputs."""
 
     def __post_init__(self):
-        """Refuse settings that cannot work."""
+        """Reject settings that cannot work."""
+        if not isinstance(self.kernel, Kernel):
+            raise SondeError(f"model: kernel must be a Kernel, such as RBF(), got {self.kernel!r}")
+        if type(self.kernel).__hash__ is None:
+            raise SondeError(f"model: kernel must be hashable; declare {type(self.kernel).__name__} as @dataclass(frozen=True)")
         one_of("setting of the model's hyperparameters", self.hyperparameters, ("learned", "fixed"))
         positive(
             "model",
@@ -100,8 +105,8 @@ class GaussianProcess(Model):
             raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
 
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> GPParams:
-        """The initial values, the same for every output."""
-        del key  # nothing is random here
+        """Initial hyper-parameters, the same for every output."""
+        del key  # they are not random
         wanted = {"input_scales": state_dim + action_dim, "target_scales": state_dim}
         for name, count in wanted.items():
             if len(getattr(self, name)) not in (0, count):
@@ -114,7 +119,7 @@ class GaussianProcess(Model):
         )
 
     def fit(self, params: GPParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> GPParams:
-        """Adam on the log posterior density of the hyper-parameters, for all outputs at once."""
+        """Fit the hyper-parameters of all outputs by Adam on their log posterior density."""
         if self.hyperparameters == "fixed":
             return params
         z, y = self._normalisers(data)
@@ -133,14 +138,14 @@ class GaussianProcess(Model):
             order = jnp.where(data.mask(), jax.random.uniform(key, (data.capacity,)), 2.0)
             return fit_to(jnp.argsort(order)[:largest])
 
-        # one compiled program for all sizes of data: the branch is picked by how full the buffers are
+        # one compiled program for all amounts of data, with a branch for each size
         branches = [lambda size=size: fit_to(jnp.arange(size)) for size in sizes]
         if largest < data.capacity:
             branches.append(fit_to_subset)
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
 
     def condition(self, params: GPParams, data: Data) -> GPPosterior:
-        """The posterior, factorised once."""
+        """Posterior under these hyper-parameters; the factorisation is done here, once."""
         z, y = self._normalisers(data)
         points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
         lengthscales, signal_std, noise_std = self._values(params)
@@ -156,7 +161,7 @@ class GaussianProcess(Model):
         return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
 
     def _free_noise(self) -> float:
-        """The part of the initial noise std that is learned: noise^2 = floor^2 + free^2."""
+        """The learned part of the initial noise std: noise^2 = floor^2 + free^2."""
         if self.hyperparameters == "fixed":
             return self.noise_std
         return (self.noise_std**2 - self.noise_floor**2) ** 0.5
@@ -179,17 +184,25 @@ class GaussianProcess(Model):
     def log_marginal_likelihood(
         self, params: GPParams, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"]
     ) -> Float[Array, ""]:
-        """log p(y | points) of one output; empty rows count as independent zeros and add a constant."""
+        """Log marginal likelihood log p(y | points) of one output.
+
+        Args:
+            params: Hyper-parameters of the output.
+            points: Normalised inputs.
+            y: Normalised targets.
+            mask: True for the rows that are used.
+        """
         lengthscales, signal_std, noise_std = self._values(params)
         scaled = points / lengthscales
         identity = jnp.eye(points.shape[0], dtype=points.dtype)
         covariance = signal_std**2 * self.kernel.cross(scaled, scaled) + noise_std**2 * identity
         covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
+        # unused rows are independent standard normals observed at 0: take their density out again
         empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
         return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty
 
     def _ascend(self, params: GPParams, points, y, mask) -> GPParams:
-        """The fit of one output."""
+        """Fit one output."""
 
         def loss(p: GPParams):
             off = jnp.sum((p.log_lengthscales - jnp.log(self.lengthscale)) ** 2)
@@ -198,14 +211,14 @@ class GaussianProcess(Model):
 
         limit = optax.clip_by_global_norm(self.gradient_limit) if self.gradient_limit else optax.identity()
         optimiser = optax.chain(limit, optax.adam(self.learning_rate))
-        # optax types its trees as nested containers of arrays, which an equinox module is without saying so
+        # optax types its pytrees as nested containers of arrays, which does not include equinox modules
         start: Any = params
 
         def step(carry, _):
             p, state = carry
             updates, state = optimiser.update(jax.grad(loss)(p), state)
             p = cast(GPParams, optax.apply_updates(p, updates))
-            # far below the floor the free noise has no effect, and would take long to come back
+            # far below the floor the learned noise has no gradient, and would take many steps to come back
             log_noise = jnp.maximum(p.log_noise, jnp.log(0.1 * self.noise_floor))
             return (GPParams(p.log_lengthscales, p.log_signal, log_noise), state), None
 

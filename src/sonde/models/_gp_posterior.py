@@ -1,15 +1,15 @@
 """The posterior of independent Gaussian processes, in the form that a planner queries.
 
-For one output with unit-signal kernel k, noise-to-signal ratio lambda, and centres c (all data, or a few of them):
+For one output with unit-signal kernel k and centres c (all data points, or a few inducing points among them):
 
     mean(z)     = k(z, c) w
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
-so a query is one kernel row and one matrix product, whatever stands behind w and F. F times any orthogonal matrix serves too;
-one such product is upper triangular: half of the work falls away. `exact` takes all data as centres. `low_rank` takes a few,
-chosen greedily by pivoted Cholesky until they explain the rest to a tolerance, and folds what the other data say about those
-into w and F (the mean of the subset of regressors with the variance of the projected process). How many it takes depends on how
-smooth the function is, hardly on how many data there are, and so does the price of a query.
+so a query is one kernel row and one matrix product. F is determined up to an orthogonal matrix; the upper triangular one halves
+the work. `exact` takes all data points as centres. `low_rank` takes a few, chosen greedily by pivoted Cholesky until they
+explain the others to a tolerance, and puts the information of all data into w and F (the mean of the subset of regressors with
+the variance of the projected process). Their number, and so the cost of a query, depends on how smooth the function is and
+hardly on the number of data points.
 """
 
 import functools
@@ -23,39 +23,50 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError
+from sonde._internal.precision import double_precision
 from sonde.models._base import JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel
 from sonde.models._linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
-"""On a CPU a query looks at the first so many centres: the fewest that hold all in use. Compiled once, for all of these."""
-CUTS = (64, 128, 256, 384, 512, 768)
-"""On an accelerator too, but there an output's number is compiled in: few, so that it seldom changes, and divisible."""
+"""Numbers of centres for which a query is compiled on a CPU; it uses the smallest that includes all centres in use."""
+TRUNCATED_SIZES = (64, 128, 256, 384, 512, 768)
+"""Numbers of centres on an accelerator, where one is compiled in per output: few, so that it seldom changes."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
-"""And it skips the zeros of F by groups of columns. Narrower ones would be slow products, more of them slow to compile."""
-SMALLEST_VARIANCE = 1e-30  # of a prediction: positive, since the root of zero has no slope to follow
-SMALLEST_SHARE = 1e-10  # of a direction's variance that data explain: positive, so that there is a Cholesky factor
+"""A query skips the zeros of F by groups of columns; narrower groups multiply slowly, more groups compile slowly."""
+SMALLEST_VARIANCE = 1e-30  # of a prediction; positive, because the square root has no gradient at 0
+SMALLEST_FRACTION = 1e-10  # of a direction's variance that data explain; positive, so that a Cholesky factor exists
 
 
 class Centres(eqx.Module):
-    """One output's posterior in the form above: centres c (divided by the length-scales), weights w, factor F."""
+    """One output's posterior in the form above."""
 
     points: Float[Array, "m d"]
+    """Centres c, divided by the length-scales."""
     weights: Float[Array, " m"]
+    """Weights w."""
     factor: Float[Array, "m m"]
-    """Upper triangular."""
+    """Factor F, upper triangular."""
     used: Int[Array, ""]
-    """How many of the m centres count; the weights, rows and columns of the others are zero."""
+    """Number of centres in use, which come first; the weights, rows and columns of the others are zero."""
 
 
 def exact(
     kernel: Kernel, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"], ratio: Float[Array, ""]
 ) -> Centres:
-    """All data as centres; `ratio` is the noise variance over the signal variance."""
+    """Exact posterior of one output: all data points are centres.
+
+    Args:
+        kernel: Covariance function.
+        points: Inputs, divided by the length-scales.
+        y: Targets.
+        mask: True for the rows that are used.
+        ratio: Noise variance over signal variance.
+    """
     both = mask[:, None] & mask[None, :]
     identity = jnp.eye(points.shape[0], dtype=points.dtype)
-    # an empty row becomes an independent unknown of variance 1: it touches nothing else
+    # an unused row becomes an independent variable of variance 1, without effect on the others
     _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
@@ -71,9 +82,16 @@ def low_rank(
     rank: int,
     tolerance: float,
 ) -> Centres:
-    """At most `rank` of the data as centres, fewer if what they leave to explain is `tolerance` times the noise std or less.
+    """Low-rank posterior of one output: at most `rank` data points are centres. The cost is of order n rank^2.
 
-    The price is n * rank^2, so 20,000 points are no matter. What stands behind the centres in use is zero.
+    Args:
+        kernel: Covariance function.
+        points: Inputs, divided by the length-scales.
+        y: Targets.
+        mask: True for the rows that are used.
+        ratio: Noise variance over signal variance.
+        rank: Largest number of centres.
+        tolerance: Add centres until the std that they leave unexplained at any data point is this fraction of the noise std.
     """
     diagonal = kernel.diagonal(points)
     pivots, wide, used = pivoted_cholesky(
@@ -86,47 +104,51 @@ def low_rank(
     strength, basis = jnp.linalg.eigh(wide @ wide.T)
     strength = jnp.maximum(strength, 0.0)
     whitened_weights = basis @ ((basis.T @ (wide @ jnp.where(mask, y, 0.0))) / (strength + ratio))
-    explained = among_real((basis * jnp.maximum(strength / (strength + ratio), SMALLEST_SHARE)) @ basis.T)
-    # a Cholesky factor from the last centre to the first is upper triangular, as is what it is multiplied with
+    explained = among_real((basis * jnp.maximum(strength / (strength + ratio), SMALLEST_FRACTION)) @ basis.T)
+    # a Cholesky factor from the last centre to the first is upper triangular, as is `unwhiten`
     root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
     return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
 
 
 def _plain_mean(query: tuple[Array, ...], kernel: Kernel) -> Float[Array, ""]:
-    """The mean of one output, of unit scale; `query` is a point in its length-scales, centres and weights."""
+    """Mean of one output in normalised units; `query` is a scaled point, centres and weights."""
     point, points, weights = query
     return kernel.cross(point, points)[0] @ weights
 
 
 _mean = eqx.filter_custom_jvp(_plain_mean)
-"""The same; its slope is found on the way, and is all that has to be kept to come back along a plan."""
+"""The same; its gradient is computed in the forward pass, and is all that the backward pass along a plan has to store."""
 
 
 @_mean.def_jvp
-def _mean_and_move(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
+def _mean_jvp(primals: tuple, tangents: tuple) -> tuple[Array, Array]:
     (query, kernel), (moves, _) = primals, tangents
-    mean, slopes = jax.value_and_grad(_plain_mean)(query, kernel)
-    moved = [jnp.vdot(slope, move) for slope, move in zip(slopes, moves, strict=True) if move is not None]
-    return mean, sum(moved, jnp.zeros_like(mean))
+    mean, gradients = jax.value_and_grad(_plain_mean)(query, kernel)
+    terms = [jnp.vdot(gradient, move) for gradient, move in zip(gradients, moves, strict=True) if move is not None]
+    return mean, sum(terms, jnp.zeros_like(mean))
 
 
 class GPPosterior(Posterior):
-    """One Gaussian process per output of x' - x. Leading axis of the arrays: the output; before it, the run, if several."""
+    """One Gaussian process per output of x' - x."""
 
     inputs: Normaliser
     targets: Normaliser
     lengthscales: Float[Array, "*seeds dx dz"]
+    """Length-scales of the normalised inputs."""
     signal_std: Float[Array, "*seeds dx"]
+    """Std of the functions, in units of the normalised targets."""
     noise_std: Float[Array, "*seeds dx"]
+    """Std of the measurement noise, in the same units."""
     centres: Centres
+    """Centres of each output: a leading axis dx, and before it one of seeds if there are several."""
     kernel: Kernel = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
-    """Of each output, how many centres a query looks at; if empty, a CPU chooses in every query, which serves no gradients."""
+    """Number of centres that a query uses for each output; if empty, a CPU chooses in each query, which has no gradient."""
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
-        """Mean, epistemic std and noise of the next state."""
+        """Predict the next state from the posterior of its change."""
         z = self.inputs(jnp.concatenate([x, u]))
-        mean, variance = self._query_cut(z) if self.sizes else self._query(z)
+        mean, variance = self._query_truncated(z) if self.sizes else self._query(z)
         return Prediction(
             mean=x + self.targets.shift + self.targets.scale * mean,
             epistemic_std=self.targets.scale * self.signal_std * jnp.sqrt(variance),
@@ -134,26 +156,26 @@ class GPPosterior(Posterior):
         )
 
     def _query(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """Mean and variance (of unit signal) of all outputs, in normalised units."""
+        """Mean and variance (for unit signal) of all outputs, in normalised units."""
         outputs, used = jnp.arange(self.signal_std.shape[0]), largest_of_all(self.centres.used)
         return jax.lax.platform_dependent(
             z,
             used,
-            # one after the other: they share what is compiled, and plain products are faster than batches of them
-            cpu=lambda z, used: jax.lax.map(lambda output: self._query_in_parts(z, output, used[output]), outputs),
-            default=lambda z, _: jax.vmap(self._query_at_once, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
+            # one output after the other: they share compiled code, and plain products are faster than batched ones
+            cpu=lambda z, used: jax.lax.map(lambda output: self._query_by_size(z, output, used[output]), outputs),
+            default=lambda z, _: jax.vmap(self._query_all, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
         )
 
-    def _query_cut(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+    def _query_truncated(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The same with a fixed number of centres for each output."""
 
         def each(z: Array) -> tuple[Array, ...]:
-            found = [self._from_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
+            found = [self._query_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
             return tuple(jnp.stack(values) for values in zip(*found, strict=True))
 
         def in_turn(z: Array) -> tuple[Array, ...]:
-            """The same, where those of one size share what is compiled. A CPU asks for this only on the way to slopes."""
-            sizes, one = np.asarray(self.sizes), functools.partial(self._from_first, slopes=True)
+            """The same, where outputs of one size share compiled code; a CPU comes here only for gradients."""
+            sizes, one = np.asarray(self.sizes), functools.partial(self._query_first, with_gradient=True)
             alike = {int(size): np.flatnonzero(sizes == size) for size in np.unique(sizes)}
             found = [
                 jax.lax.map(functools.partial(one, size, MOST_GROUPS - 1, z), jnp.asarray(outputs))
@@ -165,78 +187,85 @@ class GPPosterior(Posterior):
         return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
 
     def specialise(self) -> "GPPosterior":
-        """On an accelerator, `cut`: it multiplies faster than it branches."""
+        """On an accelerator, `truncate`: there a larger product is faster than a branch."""
         if all(device.platform == "cpu" for device in self.centres.points.devices()):
             return self
-        return self.cut()
+        return self.truncate()
 
     def differentiable(self) -> "GPPosterior":
-        """Cut: a gradient would keep what every branch needs."""
-        return self.cut(range(FEWEST_COLUMNS, self.centres.points.shape[-2], FEWEST_COLUMNS // 2))
+        """`truncate`: the gradient of a branch would store what every branch needs."""
+        return self.truncate(range(FEWEST_COLUMNS, self.centres.points.shape[-2], FEWEST_COLUMNS // 2))
 
-    def cut(self, cuts: Sequence[int] = CUTS) -> "GPPosterior":
-        """The same, with a fixed number of centres for each output: the fewest of `cuts` that hold all in use in any run.
+    @double_precision
+    def truncate(self, allowed: Sequence[int] = TRUNCATED_SIZES) -> "GPPosterior":
+        """Fix the number of centres of each output, and drop the unused ones beyond it.
 
         Programs are compiled again when one of these numbers changes.
+
+        Args:
+            allowed: Numbers to choose from: the smallest that includes all centres in use for any seed.
         """
         most = self.centres.points.shape[-2]
         used = jnp.max(self.centres.used.reshape(-1, self.centres.used.shape[-1]), axis=0)
-        sizes = tuple(min((size for size in cuts if int(number) <= size < most), default=most) for number in used)
+        sizes = tuple(min((size for size in allowed if int(number) <= size < most), default=most) for number in used)
         largest = max(sizes)
         large = lambda posterior: (posterior.centres.points, posterior.centres.weights, posterior.centres.factor)
         points, weights, factor = large(self)
-        cut = eqx.tree_at(large, self, (points[..., :largest, :], weights[..., :largest], factor[..., :largest, :largest]))
-        return replace(cut, sizes=sizes)
+        shorter = points[..., :largest, :], weights[..., :largest], factor[..., :largest, :largest]
+        return replace(eqx.tree_at(large, self, shorter), sizes=sizes)
 
-    def _query_at_once(
+    def _query_all(
         self, z: Float[Array, " dz"], lengthscales: Float[Array, " dz"], centres: Centres
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Mean and variance (of unit signal) of one output, in normalised units; what is not in use is zero."""
+        """Mean and variance (for unit signal) of one output from all centres; unused ones are zero."""
         kernel, point = self.kernel, (z / lengthscales)[None]
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
-        # rounding may leave a variance at zero or below where the data pin the function down
+        # close to data, rounding may make the variance zero or negative
         return row @ centres.weights, jnp.maximum(kernel.diagonal(point)[0] - explained @ explained, SMALLEST_VARIANCE)
 
-    def _query_in_parts(
+    def _query_by_size(
         self, z: Float[Array, " dz"], output: Int[Array, ""], used: Int[Array, ""]
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """The same from no more centres than are in use, without the zeros of F."""
+        """The same from about as many centres as are in use, skipping the zeros of F."""
         most = self.centres.points.shape[1]
-        # each size takes time to compile: none that saves little against the largest
+        # each size takes time to compile: leave out those that save little against the largest
         sizes = [size for size in SIZES if size < 0.8 * most] + [most]
-        branches = [functools.partial(self._from_first, size, MOST_GROUPS, output=output) for size in sizes]
+        branches = [functools.partial(self._query_first, size, MOST_GROUPS, output=output) for size in sizes]
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), used), branches, z)
 
-    def _from_first(
-        self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""], slopes: bool = False
+    def _query_first(
+        self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""], with_gradient: bool = False
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Of one output, from the first `size` centres. Where `slopes` will be wanted, they are cheaper found on the way."""
+        """The same from the first `size` centres; `with_gradient` makes the gradient of the mean cheaper."""
         kernel, centres, point = self.kernel, self.centres, (z / self.lengthscales[output])[None]
         points, weights = centres.points[output, :size], centres.weights[output, :size]
         row, variance = kernel.cross(point, points)[0], kernel.diagonal(point)[0]
         width = max(FEWEST_COLUMNS, -(-size // groups))
         for start in range(0, size, width):
             stop = min(start + width, size)
-            # rows behind the last column of a group are zero in it
+            # rows beyond a group's last column are zero in it
             columns = jax.lax.dynamic_slice(centres.factor, (output, 0, start), (1, stop, stop - start))[0]
             explained = row[:stop] @ columns
             variance -= explained @ explained
-        # two rows are computed for the former: they are not seen to be the same
-        mean = _mean((point, points, weights), kernel) if slopes else row @ weights
+        # `_mean` computes the kernel row a second time: the compiler does not see that it is the same
+        mean = _mean((point, points, weights), kernel) if with_gradient else row @ weights
         return mean, jnp.maximum(variance, SMALLEST_VARIANCE)
 
     def predict_jacobian(
         self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
     ) -> JacobianPrediction:
-        """Closed form, since the derivative of a Gaussian process is one.
+        """Predict the Jacobian in closed form: the derivative of a Gaussian process is a Gaussian process.
 
-        With slopes k'(z, c) of the kernel row and the kernel's prior slope variance v: mean(f') = k'(z, c) w and
-        covariance(f') = signal^2 (v I - k'(z, c) F F^T k'(z, c)^T).
+        With the derivative k'(z, c) of the kernel row and the kernel's `slope_variance` v:
+        mean(f') = k'(z, c) w and covariance(f') = signal^2 (v I - k'(z, c) F F^T k'(z, c)^T).
         """
         kernel = self.kernel
         if (slope_variance := kernel.slope_variance) is None:
-            raise SondeError(f"functions under the kernel {kernel!r} have no derivative; use rbf, for example")
+            raise SondeError(
+                f"the kernel {kernel!r} does not say how its samples' derivatives vary; "
+                "implement its slope_variance, or use another kernel, for example rbf"
+            )
         z = self.inputs(jnp.concatenate([x, u]))
 
         def one_output(lengthscales: Array, centres: Centres, signal_std: Array, scale: Array, key: Array):
@@ -246,7 +275,7 @@ class GPPosterior(Posterior):
             prior = jnp.diag(slope_variance / (lengthscales * self.inputs.scale) ** 2)
             covariance = (scale * signal_std) ** 2 * (prior - explained @ explained.T)
             variances, directions = jnp.linalg.eigh(covariance)
-            # rounding may leave a variance just below zero where the data pin the slope down
+            # close to data, rounding may make a variance slightly negative
             root = directions * jnp.sqrt(jnp.maximum(variances, 0.0))
             mean, std = scale * (slopes @ centres.weights), jnp.sqrt(jnp.sum(root**2, axis=1))
             return mean, std, mean + jax.random.normal(key, (count, z.shape[0])) @ root.T
@@ -254,6 +283,6 @@ class GPPosterior(Posterior):
         outputs = x.shape[0]
         keys = jax.random.split(key, outputs)
         mean, std, samples = jax.vmap(one_output)(self.lengthscales, self.centres, self.signal_std, self.targets.scale, keys)
-        # the process is that of the change: x itself comes on top
+        # the process models the change x' - x: add the derivative of x
         unchanged = jnp.eye(outputs, z.shape[0])
         return JacobianPrediction(unchanged + mean, std, unchanged + jnp.swapaxes(samples, 0, 1))

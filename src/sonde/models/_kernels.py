@@ -29,7 +29,6 @@ class Kernel(abc.ABC):
 
         Returns:
             The matrix k(a_i, b_j) [n, m].
-
         """
 
     @abc.abstractmethod
@@ -41,7 +40,6 @@ class Kernel(abc.ABC):
 
         Returns:
             The vector k(a_i, a_i) [n].
-
         """
 
     @property
@@ -50,14 +48,13 @@ class Kernel(abc.ABC):
         return None
 
     def information_exponent(self, dim: int) -> float | None:
-        """Power of n with which the maximum information gain of n points grows, logarithms aside.
+        """Power of n with which the maximum information gain of n points grows, up to log factors.
 
         Args:
             dim: Number of input dimensions.
 
         Returns:
             The power, or None where it is not known: theorems then promise nothing.
-
         """
         del dim
         return None
@@ -71,7 +68,6 @@ class Kernel(abc.ABC):
 
         Returns:
             The growth with the shape of `points`, or None where it is not known.
-
         """
         del points, dim
         return None

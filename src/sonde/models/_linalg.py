@@ -1,4 +1,4 @@
-"""The pieces of linear algebra that a Gaussian process needs, safe against near-singular matrices."""
+"""Linear algebra of Gaussian processes, robust to near-singular matrices."""
 
 from collections.abc import Callable
 
@@ -12,10 +12,16 @@ SMALLEST_RESIDUAL = 1e-12  # a residual variance below it, relative to the large
 
 
 def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """The diagonal of the lower Cholesky factor L, and U = L^-T, so that matrix^-1 = U U^T: all that anyone needs of it.
+    """Factorise a symmetric matrix, with jitter if it is not positive definite.
 
-    A matrix that is not positive definite gets ten times more jitter until it is. Filled with NaN where even the largest
-    jitter does not help: a matrix with non-finite entries, or far from positive.
+    The jitter grows by factors of ten until the factorisation succeeds.
+
+    Args:
+        matrix: Symmetric matrix.
+
+    Returns:
+        The diagonal of the lower Cholesky factor L, and U = L^-T, so that matrix^-1 = U U^T. Both are NaN where even the
+        largest jitter does not help: the matrix has non-finite entries, or is far from positive definite.
     """
     scale = jnp.mean(jnp.diagonal(matrix))
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
@@ -24,7 +30,7 @@ def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
         number, diagonal, _ = attempt
         return ~jnp.isfinite(diagonal[-1]) & (number < len(JITTERS))
 
-    def again(attempt):  # the first attempt too: a second copy of it outside the loop would double the time to compile
+    def again(attempt):  # the first attempt is inside the loop too: a second copy outside would double the compile time
         number = attempt[0]
         jitter = jnp.asarray(JITTERS, matrix.dtype)[number]
         return number + 1, *_cholesky_by_halves(matrix + jitter * scale * identity)
@@ -34,10 +40,10 @@ def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
 
 
 def _cholesky_by_halves(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
-    """Nearly all of it is matrix products (in the orders that run fastest), which XLA is good at, in batches too."""
+    """Recursive block factorisation: nearly all work is in matrix products, which XLA runs fast, also in batches."""
     size = matrix.shape[0]
     if size <= SMALLEST_BLOCK:
-        # the matrix is symmetric already; making sure of it, as JAX does by default, takes longer than factorising
+        # the matrix is symmetric already; symmetrising it, as JAX does by default, takes longer than factorising
         factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
         return jnp.diagonal(factor), triangular_inverse(factor).T
     half = size // 2
@@ -50,10 +56,13 @@ def _cholesky_by_halves(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"]
 
 
 def triangular_inverse(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """Inverse of a lower triangular matrix: by halves, and row by row for the small blocks.
+    """Invert a lower triangular matrix: recursively by halves, and row by row for small blocks.
 
-    (A library's triangular solve would do as well, but two batched ones that do not depend on each other can wait for each
-    other forever on few cores; seen with jaxlib 0.10.)
+    JAX's triangular solve is not used: two batched ones that are independent of each other can deadlock on few cores (seen with
+    jaxlib 0.10).
+
+    Args:
+        lower: Lower triangular matrix.
     """
     size = lower.shape[0]
     if size > SMALLEST_BLOCK:
@@ -70,7 +79,7 @@ def triangular_inverse(lower: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 
 def _folded_square(upper: Float[Array, "n n"]) -> Float[Array, "n n"]:
-    """U U^T with what stands below the diagonal blocks folded above them: the same sum against any symmetric matrix."""
+    """U U^T with its lower blocks added to the upper ones: the same inner product with any symmetric matrix."""
     size = upper.shape[0]
     if size <= SMALLEST_BLOCK:
         return upper @ upper.T
@@ -83,9 +92,13 @@ def _folded_square(upper: Float[Array, "n n"]) -> Float[Array, "n n"]:
 
 @jax.custom_vjp
 def gaussian_log_density(covariance: Float[Array, "n n"], y: Float[Array, " n"]) -> Float[Array, ""]:
-    """log N(y; 0, covariance), with its closed-form gradient: several times cheaper than one through the factorisation.
+    """Log density log N(y; 0, covariance), with its closed-form gradient.
 
-    The gradient is right for covariances that stay symmetric, whatever they depend on.
+    That is several times cheaper than a gradient through the factorisation. It is valid for covariances that stay symmetric.
+
+    Args:
+        covariance: Covariance matrix.
+        y: Observations.
     """
     return _log_density_forward(covariance, y)[0]
 
@@ -112,13 +125,20 @@ def pivoted_cholesky(
     rank: int,
     tolerance: Float[Array, ""] | float,
 ) -> tuple[Int[Array, " rank"], Float[Array, "rank n"], Int[Array, ""]]:
-    """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, that never forms K.
+    """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, without forming K.
 
-    Each step takes as pivot the row whose variance the earlier pivots explain least: of all data, the most informative
-    point. It ends when no row has a std above `tolerance` left to explain (relative to the largest of `diagonal`), or at
-    `rank`.
-    Returns the pivots, G (zero in the columns of masked rows, and in its own rows from the end on) and the number of pivots.
-    Columns `pivots` of G are upper triangular, the transposed Cholesky factor of K at the pivots.
+    Each step takes as pivot the row with the largest variance given the earlier pivots, which is the most informative point.
+
+    Args:
+        column: Returns a column of K.
+        diagonal: Diagonal of K.
+        mask: True for the rows that are used.
+        rank: Largest number of pivots.
+        tolerance: Stop when no row has a larger std left, relative to the largest std on the diagonal.
+
+    Returns:
+        The pivots; G, which is zero in the columns of unused rows and in its own rows beyond the last pivot; and the number of
+        pivots. Columns `pivots` of G are upper triangular: the transposed Cholesky factor of K at the pivots.
     """
     diagonal = jnp.where(mask, diagonal, 0.0)
     floor = jnp.maximum(tolerance**2, SMALLEST_RESIDUAL) * jnp.max(diagonal, initial=0.0)
@@ -130,10 +150,10 @@ def pivoted_cholesky(
     def add(carry):
         count, residual, pivots, factor = carry
         pivot = jnp.argmax(residual)
-        real = residual[pivot] > floor  # others of the batch may still go on
+        real = residual[pivot] > floor  # others of the batch may not have finished
         root = jnp.sqrt(jnp.where(real, residual[pivot], 1.0))
         new = (column(pivot) - factor[:, pivot] @ factor) / root
-        # rows that are pivots already are explained exactly: what is left of them is rounding
+        # earlier pivots are explained exactly: their residual is rounding error
         new = jnp.where((residual > 0) & real, new.at[pivot].set(root), 0.0)
         residual = jnp.maximum(residual - new * new, 0.0).at[pivot].set(jnp.where(real, 0.0, residual[pivot]))
         return count + 1, residual, pivots.at[count].set(pivot), factor.at[count].set(new)
@@ -145,19 +165,29 @@ def pivoted_cholesky(
 
 @jax.custom_batching.custom_vmap
 def any_of_all(flag: Bool[Array, ""]) -> Bool[Array, ""]:
-    """The flag itself; mapped over a batch, one flag for all: a loop on it need not copy its state for those that are done."""
+    """Return the flag; under `vmap`, whether any flag of the batch is set.
+
+    A loop on it then has one condition for the whole batch, and need not copy the state of elements that have finished.
+
+    Args:
+        flag: The flag.
+    """
     return flag
 
 
 @any_of_all.def_vmap
 def _(axis_size: int, in_batched: list[bool], flag: Bool[Array, "n *batch"]) -> tuple[Bool[Array, "*batch"], bool]:
     del axis_size, in_batched
-    return any_of_all(jnp.any(flag, axis=0)), False  # there may be batches of batches
+    return any_of_all(jnp.any(flag, axis=0)), False  # `vmap` may be nested
 
 
 @jax.custom_batching.custom_vmap
 def largest_of_all(number: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
-    """The number itself; mapped over a batch, one number for all of it, so that a branch on it stays a branch."""
+    """Return the number; under `vmap`, the largest of the batch, so that a branch on it stays a branch.
+
+    Args:
+        number: The number, or an array of independent ones.
+    """
     return number
 
 

@@ -1,4 +1,4 @@
-"""Inputs and targets in units of their own spread."""
+"""Normalisation of a model's inputs and targets."""
 
 from collections.abc import Sequence
 
@@ -8,31 +8,44 @@ from jaxtyping import Array, Bool, Float
 
 from sonde.data import Data
 
-SMALLEST_SPREAD = 1e-8
+SMALLEST_SPREAD = 1e-8  # columns whose std is smaller count as constant
 SMALLEST_ACTION_SPREAD = 0.1
 
 
 class Normaliser(eqx.Module):
-    """Shift and scale to zero mean and unit spread."""
+    """Affine map to zero mean and unit std: (rows - shift) / scale."""
 
     shift: Float[Array, " d"]
     scale: Float[Array, " d"]
 
     @classmethod
     def identity(cls, dim: int) -> "Normaliser":
-        """Leaves everything as it is."""
+        """Normaliser that changes nothing.
+
+        Args:
+            dim: Number of columns d.
+        """
         return cls(jnp.zeros(dim), jnp.ones(dim))
 
     @classmethod
     def given(cls, scales: Sequence[float]) -> "Normaliser":
-        """Divides by these, whatever the data."""
+        """Normaliser with given scales and no shift.
+
+        Args:
+            scales: Scale of each column.
+        """
         return cls(jnp.zeros(len(scales)), jnp.asarray(scales, float))
 
     @classmethod
     def of_inputs(cls, data: Data, smallest: float = SMALLEST_SPREAD) -> "Normaliser":
-        """For a model's inputs (x, u).
+        """Normaliser of a model's inputs (x, u).
 
-        Actions are known to fill [-1, 1]: where a policy hardly varies them, their tiny spread must not make others look far.
+        Actions may lie anywhere in [-1, 1]. Their scale has a lower limit: where a policy hardly varies them, other actions
+        would otherwise seem far away from the data.
+
+        Args:
+            data: Measurements.
+            smallest: Columns with this std or less are not scaled.
         """
         inputs = cls.of(data.inputs(), data.mask(), smallest)
         floor = jnp.where(jnp.arange(inputs.scale.shape[0]) < data.states.shape[-1], 0.0, SMALLEST_ACTION_SPREAD)
@@ -40,12 +53,22 @@ class Normaliser(eqx.Module):
 
     @classmethod
     def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"], smallest: float = SMALLEST_SPREAD) -> "Normaliser":
-        """From the rows that count; a scale of 1 where there are none, and for columns that vary by `smallest` or less."""
+        """Normaliser by mean and std of data.
+
+        Args:
+            rows: Data [n, d].
+            mask: True for the rows that are used [n].
+            smallest: Columns with this std or less get the scale 1, as do all columns if no row is used.
+        """
         count = jnp.maximum(jnp.sum(mask), 1)
         shift = jnp.sum(rows, axis=0, where=mask[:, None]) / count
         spread = jnp.sqrt(jnp.sum((rows - shift) ** 2, axis=0, where=mask[:, None]) / count)
         return cls(shift, jnp.where(spread > smallest, spread, 1.0))
 
     def __call__(self, rows: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
-        """The normalised rows."""
+        """Normalise.
+
+        Args:
+            rows: Rows [..., d].
+        """
         return (rows - self.shift) / self.scale

@@ -1,4 +1,4 @@
-"""What independent Gaussian processes assume before any data, and what measurements tell about them."""
+"""The prior of independent Gaussian processes, and the information that measurements give about them."""
 
 from collections.abc import Callable
 
@@ -17,53 +17,80 @@ from sonde.models._normaliser import Normaliser
 
 
 class Prior(eqx.Module):
-    """What independent Gaussian processes, one per output, assume before any data."""
+    """Prior of independent Gaussian processes, one per output."""
 
     inputs: Normaliser
+    """Normaliser of points (x, u)."""
     lengthscales: Float[Array, "*seeds dx dz"]
+    """Length-scales of the normalised inputs."""
     signal_std: Float[Array, "*seeds dx"]
-    """In state units, as is the noise."""
+    """Std of the functions, in state units."""
     noise_std: Float[Array, "*seeds dx"]
+    """Std of the measurement noise, in state units."""
     kernel: Kernel = eqx.field(static=True)
+    """Covariance function."""
 
     @classmethod
     def of(cls, posterior: Posterior) -> "Prior":
-        """That behind a posterior; of one run, or of S in lockstep."""
-        gp = plain_gp(posterior)
+        """Prior of a posterior.
+
+        Args:
+            posterior: Posterior of Gaussian processes that are not recalibrated, of one seed or of S.
+        """
+        gp = underlying_gp(posterior)
         scale = gp.targets.scale
         return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel)
 
-    def only(self, output: int) -> "Prior":
-        """That of one output."""
+    def for_output(self, output: int) -> "Prior":
+        """Prior of a single output.
+
+        Args:
+            output: Number of the state dimension.
+        """
         one: Callable[[Array], Array] = lambda array: array[output][None]
         return Prior(self.inputs, one(self.lengthscales), one(self.signal_std), one(self.noise_std), self.kernel)
 
     def covariance(self, a: Float[Array, "n dz"], b: Float[Array, "m dz"]) -> Float[Array, "dx n m"]:
-        """k_j(a, b) / sigma_j^2 for each output j."""
+        """Covariances over the noise variance, k_j(a, b) / sigma_j^2, for each output j.
+
+        Args:
+            a: Points (x, u) [n, dz].
+            b: Points (x, u) [m, dz].
+        """
         kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
         a, b = self.inputs(a), self.inputs(b)
         return jax.vmap(lambda scales, ratio: ratio * kernel.cross(a / scales, b / scales))(self.lengthscales, ratio)
 
     def variance(self, points: Float[Array, "n dz"]) -> Float[Array, "dx n"]:
-        """k_j(z, z) / sigma_j^2 at each point."""
+        """Variances over the noise variance, k_j(z, z) / sigma_j^2, at each point.
+
+        Args:
+            points: Points (x, u) [n, dz].
+        """
         kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
         points = self.inputs(points)
         return jax.vmap(lambda scales, ratio: ratio * kernel.diagonal(points / scales))(self.lengthscales, ratio)
 
 
-def plain_gp(posterior: Posterior) -> GPPosterior:
-    """The posterior, if it is that of Gaussian processes as they are; a calibrated one changes its mind about the prior."""
+def underlying_gp(posterior: Posterior) -> GPPosterior:
+    """The posterior of Gaussian processes inside a posterior, with or without a beta.
+
+    A recalibrated one is rejected: its stds no longer follow from the prior.
+
+    Args:
+        posterior: The posterior.
+    """
     inner = posterior.posterior if isinstance(posterior, PosteriorWithBeta) else posterior
     if not isinstance(inner, GPPosterior):
         raise SondeError(
-            f"the theory's quantities exist for Gaussian processes that are not recalibrated, got {type(inner).__name__}; "
-            "take the model gp, with calibrated off"
+            f"the quantities of the theory exist for Gaussian processes that are not recalibrated, got {type(inner).__name__}; "
+            "use the model gp, with recalibrate off"
         )
     return inner
 
 
 def _factor(prior: Prior, points: Array, rows: Array) -> Array:
-    """For each output the Cholesky factor of I + K / sigma^2, which needs no jitter; empty rows touch nothing."""
+    """Cholesky factor of I + K / sigma^2 for each output, which needs no jitter; unused rows have no effect."""
     both, identity = rows[:, None] & rows[None, :], jnp.eye(points.shape[0])
     matrix = jnp.where(both, prior.covariance(points, points), 0.0) + identity
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
@@ -73,17 +100,33 @@ def _half_log_determinant(factor: Array) -> Array:
     return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
 
 
-def information_of(prior: Prior, points: Float[Array, "n dz"], rows: Bool[Array, " n"]) -> Float[Array, " dx"]:
-    """1/2 log det(I + K / sigma^2) of those points whose row counts, per output; for compiled code."""
+def information_gain(prior: Prior, points: Float[Array, "n dz"], rows: Bool[Array, " n"]) -> Float[Array, " dx"]:
+    """Information gain of points per output, 1/2 log det(I + K / sigma^2), in nats; for compiled code.
+
+    Args:
+        prior: Prior of one seed.
+        points: Points (x, u).
+        rows: True for the points that are measured.
+    """
     return _half_log_determinant(_factor(prior, points, rows))
 
 
-def told_and_left(
+def information_and_variances(
     prior: Prior, points: Float[Array, "n dz"], given: Float[Array, "m dz"], rows: Bool[Array, " m"]
 ) -> tuple[Float[Array, " dx"], Float[Array, "dx n"]]:
-    """What those rows of `given` that count told, per output, and the variances (over the noise's) that they left at points."""
+    """Information gain of measurements, and the variances that remain elsewhere.
+
+    Args:
+        prior: Prior of one seed.
+        points: Points (x, u) at which variances are returned.
+        given: Points (x, u) of the measurements.
+        rows: True for the measurements that are used.
+
+    Returns:
+        The information gain per output, in nats, and the variances at `points` over the noise variance, per output.
+    """
     factor = _factor(prior, given, rows)
     cross = jnp.where(rows[:, None], prior.covariance(given, points), 0.0)
     explained = jnp.sum((jax.vmap(triangular_inverse)(factor) @ cross) ** 2, axis=-2)
-    # rounding may leave a variance just below zero
+    # rounding may make a variance slightly negative
     return _half_log_determinant(factor), jnp.maximum(prior.variance(points) - explained, 0.0)

@@ -4,7 +4,8 @@ from sonde.runs._analysis import learned_system
 from sonde.runs._callbacks import Callback
 from sonde.runs._config import RunConfig, TaskSettings
 from sonde.runs._experiment import Experiment
-from sonde.runs._presets import PRESETS, for_world, preset
+from sonde.runs._initial_data import read_measurements
+from sonde.runs._presets import PRESETS, default_config, preset
 from sonde.runs._progress import ProgressDisplay
 from sonde.runs._run import explore
 
@@ -15,8 +16,9 @@ __all__ = [
     "ProgressDisplay",
     "RunConfig",
     "TaskSettings",
+    "default_config",
     "explore",
-    "for_world",
     "learned_system",
     "preset",
+    "read_measurements",
 ]

@@ -1,4 +1,4 @@
-"""What a run has learned, studied: the numbers that `sonde analyse` prints and writes, as plain values."""
+"""Analyse what a run has learned: the numbers that `sonde analyse` prints and writes."""
 
 from dataclasses import replace
 from typing import Any
@@ -16,42 +16,56 @@ from sonde.data import Data, Trajectory
 from sonde.evaluation import TrueDynamics
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
-from sonde.models._beta import LARGEST
+from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._prior import Prior, plain_gp
+from sonde.models._prior import Prior, underlying_gp
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import rkhs_rule
 from sonde.theory import exact_information_gain, greedy_information, theorem_bound
 from sonde.worlds import World
 
 REFIT_PRIOR, REFIT_STEPS, REFIT_LIMIT = 1.0, 200, 10.0
-"""How a Gaussian process is fitted anew for a study: at least so wide a prior and so many steps, and gradients no longer."""
+"""How a Gaussian process is refitted: smallest std of the prior, fewest steps, and the limit of gradients."""
 
 
-def learned_system(explorer: Explorer, world: World, run: int = 0, refit: bool = False) -> LearnedSystem:
-    """What one of an explorer's runs has learned, to be studied where it measured; with `refit`, as `refitted`."""
+def learned_system(explorer: Explorer, world: World, seed_index: int = 0, refit: bool = False) -> LearnedSystem:
+    """What one seed of an explorer has learned, to be analysed where it measured.
+
+    Args:
+        explorer: The explorer.
+        world: The system that was explored.
+        seed_index: Position of the seed in `explorer.seeds`.
+        refit: Fit the hyper-parameters of a Gaussian process once more, as `refitted` does.
+    """
     if explorer.transitions == 0:
-        raise SondeError("the explorer has no measurements yet: there is nothing to study")
-    posterior = refitted(explorer, run) if refit else one_seed(explorer.posterior, run)
-    return LearnedSystem(posterior, world, np.asarray(explorer.data.states[run, : explorer.transitions]))
+        raise SondeError("analysis: the explorer has no measurements yet; tell it at least one round")
+    posterior = refitted(explorer, seed_index) if refit else one_seed(explorer.posterior, seed_index)
+    return LearnedSystem(posterior, world, np.asarray(explorer.data.states[seed_index, : explorer.transitions]))
 
 
 @double_precision
-def refitted(explorer: Explorer, run: int = 0) -> GPPosterior:
-    """A run's Gaussian process, with hyper-parameters fitted anew to all of its measurements, from their initial values.
+def refitted(explorer: Explorer, seed_index: int = 0) -> GPPosterior:
+    """Fit the hyper-parameters of a Gaussian process once more, to all measurements and from their initial values.
 
-    Who explores is better too unsure than too sure, and so the prior keeps length-scales short then. A study afterwards wants
-    those that the measurements speak for. Nothing is held out, nor recalibrated.
+    During exploration the prior keeps length-scales short, because too much uncertainty does less harm than too little. An
+    analysis wants the hyper-parameters that fit the measurements best. Nothing is held out or recalibrated.
+
+    Args:
+        explorer: The explorer, which is not changed.
+        seed_index: Position of the seed in `explorer.seeds`.
+
+    Returns:
+        The posterior of one seed.
     """
     model = explorer.model
     if not isinstance(model, GaussianProcess) or model.hyperparameters == "fixed":
-        raise SondeError("only Gaussian processes with learned hyper-parameters can be fitted anew; study the run as it is")
+        raise SondeError("analysis: only Gaussian processes with learned hyper-parameters can be refitted; leave out refit")
     prior_std, steps = max(model.prior_std, REFIT_PRIOR), max(model.steps, REFIT_STEPS)
     model = replace(model, prior_std=prior_std, steps=steps, gradient_limit=REFIT_LIMIT)
-    posterior = _fitted(model, one_seed(explorer.data, run), jax.random.key(0))
+    posterior = _fitted(model, one_seed(explorer.data, seed_index), jax.random.key(0))
     if not np.isfinite(posterior.centres.weights).all():
-        raise SondeError("the fit anew led to no numbers; study the run as it is, without refit")
+        raise SondeError("analysis: the refitted posterior is not finite; leave out refit")
     return posterior
 
 
@@ -61,14 +75,25 @@ def _fitted(model: GaussianProcess, data: Data, key: Array) -> GPPosterior:
     return model.condition(model.fit(initial, data, data.count, key), data)
 
 
-def true_equilibria(explorer: Explorer, world: World, run: int, action: tuple[float, ...]) -> list[dict[str, Any]]:
-    """Those of the true system, looked for where the run measured."""
-    visited = np.asarray(explorer.data.states[run, : explorer.transitions])
+def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: tuple[float, ...]) -> list[dict[str, Any]]:
+    """Equilibria of the true system, searched for where one seed measured.
+
+    Args:
+        explorer: The explorer.
+        world: The true system, written in JAX.
+        seed_index: Position of the seed in `explorer.seeds`.
+        action: The constant action [du]; empty for zero.
+    """
+    visited = np.asarray(explorer.data.states[seed_index, : explorer.transitions])
     return [described(rest) for rest in LearnedSystem(TrueDynamics(world), world, visited).equilibria(action or None)]
 
 
 def described(rest: Equilibrium) -> dict[str, Any]:
-    """An equilibrium as plain numbers; complex ones as pairs."""
+    """An equilibrium as plain numbers, complex ones as pairs.
+
+    Args:
+        rest: The equilibrium.
+    """
     linear, control = rest.linearisation, rest.linearisation.controllability
     low, high = np.quantile(linear.spectral_radius_samples, [0.025, 0.975])
     return {
@@ -85,27 +110,41 @@ def described(rest: Equilibrium) -> dict[str, Any]:
     }
 
 
-def growth_along(system: LearnedSystem, trajectory: Trajectory, run: int) -> dict[str, Any]:
-    """How deviations grow along an episode of one run, until it was restarted if it was."""
+def growth_along(system: LearnedSystem, trajectory: Trajectory, seed_index: int) -> dict[str, Any]:
+    """How deviations grow along the first episode of a round.
+
+    Args:
+        system: What one seed has learned.
+        trajectory: Measurements of the round [S, T, ...].
+        seed_index: Position of the seed.
+    """
     steps = trajectory.states.shape[1]
     ended = trajectory.ended
-    if ended is not None and ended[run].any():
-        steps = int(np.argmax(ended[run])) + 1
-    found = system.sensitivity(trajectory.states[run, :steps], trajectory.actions[run, :steps])
+    if ended is not None and ended[seed_index].any():
+        steps = int(np.argmax(ended[seed_index])) + 1
+    found = system.sensitivity(trajectory.states[seed_index, :steps], trajectory.actions[seed_index, :steps])
     return {"steps": steps, "growth": found.growth[-1].tolist(), "rate": found.rate}
 
 
 @double_precision
-def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]:
-    """Theory's quantities for one run, under the hyper-parameters that it has now; no guarantees unless those are fixed."""
-    posterior = plain_gp(explorer.posterior)
-    if explorer.transitions > LARGEST:
-        raise SondeError(f"theory's quantities take up to {LARGEST} measurements, got {explorer.transitions}")
-    posterior, data = one_seed((posterior, explorer.data), run)
+def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[str, Any]:
+    """The quantities of the theory for one seed, under its current hyper-parameters; guarantees need fixed ones.
+
+    Args:
+        explorer: The explorer.
+        config: The config of the run.
+        seed_index: Position of the seed in `explorer.seeds`.
+    """
+    posterior = underlying_gp(explorer.posterior)
+    if explorer.transitions > MAX_MEASUREMENTS:
+        raise SondeError(
+            f"theory: expected at most {MAX_MEASUREMENTS} measurements, got {explorer.transitions}; leave out --theory"
+        )
+    posterior, data = one_seed((posterior, explorer.data), seed_index)
     prior, points = Prior.of(posterior), np.asarray(data.inputs())[: explorer.transitions]
     information = exact_information_gain(prior, points)
     rule = rkhs_rule(config)
-    beta = np.asarray(jax.jit(rule.by_theory)(posterior, jax.numpy.asarray(information)))
+    beta = np.asarray(jax.jit(rule.from_information)(posterior, jax.numpy.asarray(information)))
     found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": rule.delta}
     reachable = reachable_set(config.world)
     if reachable is not None:
@@ -119,16 +158,26 @@ def theory_of(explorer: Explorer, config: RunConfig, run: int) -> dict[str, Any]
 def analysis_of(
     explorer: Explorer,
     config: RunConfig,
-    run: int,
+    seed_index: int,
     action: tuple[float, ...],
     samples: int,
     last: Trajectory | None,
     refit: bool = False,
 ) -> dict[str, Any]:
-    """Everything about one run, as it is or `refitted`; `last` is the episode along which deviations are followed."""
-    system = learned_system(explorer, config.world, run, refit)
+    """Analyse what one seed has learned.
+
+    Args:
+        explorer: The explorer.
+        config: The config of the run.
+        seed_index: Position of the seed in `explorer.seeds`.
+        action: The constant action [du] of equilibria; empty for zero.
+        samples: Number of plausible systems that error bars are computed from.
+        last: The round along which deviations are followed [S, T, ...], if any.
+        refit: Analyse a refitted Gaussian process (`refitted`).
+    """
+    system = learned_system(explorer, config.world, seed_index, refit)
     found = {
-        "seed": explorer.seeds[run],
+        "seed": explorer.seeds[seed_index],
         "round": explorer.round,
         "transitions": explorer.transitions,
         "refit": refit,
@@ -136,4 +185,4 @@ def analysis_of(
         "action": list(action) or [0.0] * config.world.action_dim,
         "equilibria": [described(rest) for rest in system.equilibria(action or None, samples=samples)],
     }
-    return found | ({} if last is None else {"sensitivity": growth_along(system, last, run)})
+    return found | ({} if last is None else {"sensitivity": growth_along(system, last, seed_index)})

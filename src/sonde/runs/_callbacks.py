@@ -1,5 +1,6 @@
-"""Callbacks: how progress displays, trackers, reports and users listen to a run."""
+"""Callbacks: how progress displays, trackers, reports and users follow a run."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,19 +13,18 @@ PHASES = ("plan", "fit", "evaluate")
 
 
 class Callback:
-    """Listens to a run; override what you need.
+    """Follows a run; override the methods that you need.
 
-    `explore`, `Experiment` and the workers of sweeps take a list of them and call each in turn. What a callback raises stops the
-    run; everything up to the last finished round is safe on disk.
+    `explore`, `Experiment` and sweeps take a list of callbacks and call them in its order. An exception in a callback stops the
+    run; all finished rounds are on disk, and the run can be resumed.
     """
 
     def on_run_start(self, config: RunConfig, rows: Sequence[Row]) -> None:
         """Called before the first round of this process.
 
         Args:
-            config: What is run.
+            config: The config of the run.
             rows: Metrics of the rounds that an earlier process finished.
-
         """
 
     def on_phase(self, round_number: int, phase: str, detail: str) -> None:
@@ -34,20 +34,18 @@ class Callback:
             round_number: The round, from 1.
             phase: One of `PHASES`.
             detail: What is being done, such as a step number or a task; empty when the phase begins.
-
         """
 
     def on_round_end(self, round_number: int, rows: Sequence[Row]) -> None:
-        """Called when a round is safe on disk.
+        """Called when a round is finished and on disk.
 
         Args:
             round_number: The round, from 1.
             rows: Its metrics, one row per seed.
-
         """
 
     def on_run_end(self) -> None:
-        """Called when this process is done with the run, for whatever reason."""
+        """Called once when this process stops working on the run, also after an exception."""
 
 
 class Callbacks(Callback):
@@ -57,8 +55,7 @@ class Callbacks(Callback):
         """Keep the list.
 
         Args:
-            callbacks: Whom to call.
-
+            callbacks: Called in this order.
         """
         self._callbacks = tuple(callbacks)
 
@@ -78,6 +75,7 @@ class Callbacks(Callback):
             callback.on_round_end(round_number, rows)
 
     def on_run_end(self) -> None:
-        """Call each."""
-        for callback in self._callbacks:
-            callback.on_run_end()
+        """Call each, even if another one fails."""
+        with contextlib.ExitStack() as stack:
+            for callback in reversed(self._callbacks):
+                stack.callback(callback.on_run_end)

@@ -2,8 +2,8 @@
 
     {"format": 2, "rounds": 10, "world": {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}, ...}
 
-Classes of Sonde are named by room and name. A class of one's own is named as FILE.py:NAME, or as MODULE:NAME if it belongs to an
-installed package.
+Classes of Sonde are named by room and name, those of other packages as MODULE:NAME, and a class in a file of one's own as
+FILE.py:NAME.
 """
 
 import dataclasses
@@ -30,13 +30,12 @@ def to_json(config: Any) -> str:
     """Write a config.
 
     Args:
-        config: A dataclass whose fields are numbers, texts, tuples of them, or objects of dataclasses.
+        config: A dataclass whose fields are numbers, texts, objects of dataclasses, or tuples of these.
 
     Returns:
         Readable JSON with every field.
-
     """
-    entries = {"format": FORMAT, **_fields(config)}
+    entries = {"format": FORMAT, **_fields(config, "")}
     return json.dumps(entries, indent=2) + "\n"
 
 
@@ -47,7 +46,6 @@ def from_json(kind: type[Config], text: str, source: str) -> Config:
         kind: The class of the config.
         text: What `to_json` wrote.
         source: Where the text comes from, for error messages.
-
     """
     try:
         entries = json.loads(text)
@@ -66,57 +64,45 @@ def class_reference(kind: type) -> str:
 
     Args:
         kind: A class at the top level of its module.
-
     """
-    module = kind.__module__
+    module, name = kind.__module__, kind.__qualname__
     if module.split(".")[0] == "sonde":
-        return f"{'.'.join(module.split('.')[:2])}:{kind.__name__}"
-    file = Path(inspect.getfile(kind)).resolve()
-    installed = [Path(sysconfig.get_paths()[name]).resolve() for name in ("purelib", "platlib", "stdlib")]
-    if any(file.is_relative_to(folder) for folder in installed):
-        return f"{module}:{kind.__name__}"
-    return f"{file}:{kind.__name__}"
+        return f"{'.'.join(module.split('.')[:2])}:{name}"
+    try:
+        file = Path(inspect.getfile(kind)).resolve()
+    except (OSError, TypeError):  # typed into a notebook or a shell
+        file = None
+    if file is None or "." in name:
+        raise SondeError(f"config: {name} cannot be found again when the run is resumed; define it at the top level of a file")
+    installed = (Path(sysconfig.get_paths()[place]).resolve() for place in ("purelib", "platlib", "stdlib"))
+    in_package = "." in module or any(file.is_relative_to(folder) for folder in installed)
+    return f"{module if in_package else file}:{name}"
 
 
-def _fields(value: Any) -> dict[str, Any]:
-    return {field.name: _encoded(getattr(value, field.name), field.name) for field in dataclasses.fields(value)}
+def _fields(value: Any, where: str) -> dict[str, Any]:
+    prefix = f"{where}." if where else ""
+    return {field.name: _encoded(getattr(value, field.name), prefix + field.name) for field in dataclasses.fields(value)}
 
 
-def _encoded(value: Any, name: str) -> Any:
+def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, tuple):
-        return [_encoded(entry, name) for entry in value]
+        return [_encoded(entry, f"{where}[{number}]") for number, entry in enumerate(value)]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {CLASS: class_reference(type(value)), **_fields(value)}
+        return {CLASS: class_reference(type(value)), **_fields(value, where)}
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if callable(value):
+        raise SondeError(
+            f"config: {where} is {value!r}, and functions cannot be saved; write a frozen dataclass in its place, "
+            "or name the function as FILE.py:NAME where a task is asked for"
+        )
     raise SondeError(
-        f"config: {name} is {value!r}, which cannot be saved; make its class a frozen dataclass of numbers and texts, "
-        "and name functions as FILE.py:NAME"
+        f"config: {where} is {value!r}, which cannot be saved; expected numbers, texts, tuples or frozen dataclasses"
     )
 
 
-def _resolved(reference: Any, where: str) -> type:
-    """The class that a config names."""
-    if not isinstance(reference, str) or ":" not in reference:
-        raise SondeError(f"{where}: expected a class such as 'sonde.models:GaussianProcess', got {reference!r}")
-    path, name = reference.rsplit(":", 1)
-    if is_in_file(reference):
-        script = getattr(sys.modules.get("__main__"), "__file__", None)
-        if script is not None and Path(script).resolve() == Path(path):  # the program that is running defines it itself
-            found = getattr(sys.modules["__main__"], name, None)
-        else:
-            found = load_from_file(reference)
-    else:
-        try:
-            found = getattr(importlib.import_module(path), name, None)
-        except ImportError as error:
-            raise SondeError(f"{where}: {reference} cannot be imported ({error})") from None
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        raise SondeError(f"{where}: {reference} is not a class that a config can hold (a dataclass)")
-    return found
-
-
 def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
+    """An object from the values of its fields."""
     hints = typing.get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
     for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
@@ -130,22 +116,57 @@ def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
 
 
 def _decoded(hint: Any, value: Any, where: str) -> Any:
-    """A value of a JSON document as the type that a field has."""
+    """A value of a JSON document as the type of a field."""
     choices = _choices(hint)
     if isinstance(value, dict):
-        kind = _resolved(value.get(CLASS), where)
-        wanted = [choice for choice in choices if isinstance(choice, type)]
-        if not any(issubclass(kind, choice) for choice in wanted):
-            raise SondeError(f"{where}: expected {_told(choices)}, got {value[CLASS]}")
+        kind = _class_named(value.get(CLASS), where)
+        if not any(issubclass(kind, choice) for choice in choices if isinstance(choice, type)):
+            raise SondeError(f"{where}: expected {_described(choices)}, got {value[CLASS]}")
         return _build(kind, {key: entry for key, entry in value.items() if key != CLASS}, where)
     for choice in choices:
         if typing.get_origin(choice) is tuple and isinstance(value, list):
-            return tuple(_decoded(typing.get_args(choice)[0], entry, where) for entry in value)
+            return _decoded_tuple(choice, value, where)
         if choice is float and type(value) is int:
             return float(value)
         if type(value) is choice or (not isinstance(choice, type) and value == choice):
             return value
-    raise SondeError(f"{where}: expected {_told(choices)}, got {value!r}")
+    raise SondeError(f"{where}: expected {_described(choices)}, got {value!r}")
+
+
+def _decoded_tuple(hint: Any, values: list[Any], where: str) -> tuple[Any, ...]:
+    kinds = typing.get_args(hint)
+    if kinds[-1] is Ellipsis:
+        kinds = kinds[:1] * len(values)
+    if len(kinds) != len(values):
+        raise SondeError(f"{where}: expected {len(kinds)} entries, got {len(values)}")
+    return tuple(_decoded(kind, value, where) for kind, value in zip(kinds, values, strict=True))
+
+
+def _class_named(reference: Any, where: str) -> type:
+    """The class that a config names."""
+    if not isinstance(reference, str) or ":" not in reference:
+        raise SondeError(f"{where}: expected a class such as 'sonde.models:GaussianProcess', got {reference!r}")
+    if is_in_file(reference):
+        found = _from_file(reference)
+    else:
+        module, name = reference.rsplit(":", 1)
+        try:
+            found = getattr(importlib.import_module(module), name, None)
+        except ImportError as error:
+            raise SondeError(f"{where}: {reference} cannot be imported ({error})") from None
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
+        raise SondeError(f"{where}: {reference} is not a dataclass, or does not exist")
+    return found
+
+
+def _from_file(reference: str) -> Any:
+    """What FILE.py:NAME names; a file that is a loaded module, such as the program itself, is not loaded again."""
+    path, name = reference.rsplit(":", 1)
+    for module in tuple(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(Path(path).name) and Path(file).resolve() == Path(path):
+            return getattr(module, name, None)
+    return load_from_file(reference)
 
 
 def _choices(hint: Any) -> list[Any]:
@@ -155,6 +176,6 @@ def _choices(hint: Any) -> list[Any]:
     return [typing.get_args(hint)[0]] if typing.get_origin(hint) is typing.Annotated else [hint]
 
 
-def _told(choices: list[Any]) -> str:
-    names = (choice.__name__ if isinstance(choice, type) else "None" if choice is None else repr(choice) for choice in choices)
+def _described(choices: list[Any]) -> str:
+    names = (choice.__name__ if isinstance(choice, type) else repr(choice) for choice in choices)
     return " or ".join(names).replace("NoneType", "None")

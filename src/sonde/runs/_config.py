@@ -35,7 +35,7 @@ class TaskSettings:
     horizon: int
     """Steps of each evaluation."""
     solver: Solver
-    """What plans it."""
+    """What plans the task."""
 
     def __post_init__(self):
         """Reject what cannot be run."""
@@ -44,7 +44,7 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What to explore, how, and for how long."""
+    """What to explore, how, and for how long; every field can be set on the command line."""
 
     world: World = field(default_factory=Pendulum)
     """The true system."""
@@ -61,7 +61,7 @@ class RunConfig:
     rounds: int = 10
     """Rounds of planning, measuring and learning; with `until`, the most that there may be."""
     horizon: int = 100
-    """Steps of each rollout; where a system ends its own episode earlier, it is restarted and the steps go on."""
+    """Steps of each rollout; where a system ends its own episode earlier, it is restarted for the remaining steps."""
     rollouts: int = 1
     """Rollouts of the policy in each round, each from a new start."""
     evaluation_tasks: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class RunConfig:
     evaluation_imagination: Imagination = field(default_factory=Mean)
     """How the plans of tasks are imagined: on the model's mean, or on average over an ensemble's members."""
     evaluate_every: int = 1
-    """Evaluate all tasks after every so many rounds, and after the last one; 0 for never."""
+    """Rounds from one evaluation of all tasks to the next; the last round is always evaluated. 0 for never."""
     task_settings: tuple[TaskSettings, ...] = ()
     """Tasks that are evaluated with another horizon or solver than the others."""
     metrics: tuple[Metric, ...] = ()
@@ -90,7 +90,7 @@ class RunConfig:
     capacity: int | None = None
     """Transitions that a seed can collect; by default exactly what the rounds bring."""
     max_copies: int = MAX_COPIES
-    """Most copies of the system, over all seeds, that are simulated and planned for at the same time; fewer need less memory,
+    """Most copies of the system, over all seeds, that are simulated and planned for at the same time. Fewer need less memory
     and give the same results."""
 
     def __post_init__(self):
@@ -127,8 +127,8 @@ class RunConfig:
         self.solver.check(self.method.objective)
         if self.evaluation_imagination.needs_members and self.model.ensemble_size == 0:
             raise SondeError(
-                f"config: evaluation_imagination {type(self.evaluation_imagination).__name__} needs the members of an ensemble, "
-                f"and {type(self.model).__name__} has none"
+                f"config: evaluation_imagination {type(self.evaluation_imagination).__name__} needs an ensemble, and "
+                f"{type(self.model).__name__} has no members; use the model pe, or the imagination mean"
             )
         _ = self.stopping_rule, Schema(self.world, self.metrics)
 
@@ -188,27 +188,24 @@ class RunConfig:
         Args:
             name: A name in `METHODS`; particles, noise and beta stay as they are where the method has them.
             task: The task to explore for, where the method needs one.
-
         """
         return dataclasses.replace(self, method=method_named(name, self.method), exploration_task=task)
 
     def settings_for(self, task: str) -> TaskSettings:
-        """How a task is evaluated: by its own settings, or by those of all others.
+        """Settings of one task: its own, or those that all others share.
 
         Args:
             task: Name of the task.
-
         """
         label = task_label(task)
         own = (settings for settings in self.task_settings if settings.task == label)
         return next(own, TaskSettings(label, self.evaluation_horizon, self.solver))
 
     def task_setup(self, task: str) -> TaskSetup:
-        """A task as the config says that it is solved and evaluated.
+        """Collect what the evaluation of a task needs.
 
         Args:
             task: Name of the task, or FILE.py:NAME.
-
         """
         settings = self.settings_for(task)
         return dataclasses.replace(
@@ -220,11 +217,10 @@ class RunConfig:
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """The same config, readable from any folder: tasks, environment and data of one's own may be files.
+    """Make the paths in a config absolute, so that it means the same in any working directory.
 
     Args:
-        config: The config.
-
+        config: The config; tasks, environment and initial data may be files.
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
     data = None if config.data is None else absolute_source(config.data)
@@ -236,11 +232,10 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def world_label(world: World) -> str:
-    """What a figure calls a system.
+    """Name of a system in tables and figures.
 
     Args:
-        world: The system; environments and systems of one's own go by their own names.
-
+        world: The system.
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
@@ -251,13 +246,12 @@ def world_label(world: World) -> str:
 
 
 def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
-    """What differs between two configs, in words, field by field.
+    """List in words what differs between two configs, field by field.
 
     Args:
-        saved: One config, or a part of it.
-        given: The other.
+        saved: The config in a folder, or a part of it.
+        given: The config that was given now, or the same part of it.
         name: Where the part is in the config.
-
     """
     alike = dataclasses.is_dataclass(saved) and dataclasses.is_dataclass(given)
     if alike and class_reference(type(saved)) == class_reference(type(given)):
@@ -271,14 +265,13 @@ def differences(saved: Any, given: Any, name: str = "") -> Iterator[str]:
         yield f"{name} is {saved!r} there and {given!r} here"
 
 
-def refuse_another(saved: RunConfig, given: RunConfig, folder: Path) -> None:
+def check_same_config(saved: RunConfig, given: RunConfig, folder: Path) -> None:
     """Reject a config that differs from the one that a run began with.
 
     Args:
         saved: The config in the folder.
         given: The config that was given now.
         folder: The run.
-
     """
     differing = list(differences(saved, with_absolute_paths(given)))
     if differing:

@@ -1,6 +1,6 @@
-"""Learn a system that only its owner can run: ask for a policy, run it, tell what was measured.
+"""Learn a system that Sonde cannot run itself: ask for a policy, run it, tell what was measured.
 
-with Experiment("runs/arm", config) as experiment:      # begins a run, or continues it
+with Experiment("runs/arm", config) as experiment:      # starts a run, or continues it
     while not experiment.finished:
         policy = experiment.ask(rate=20)                 # an action in time, 20 times per second
         trajectory = my_rollout(policy)                  # your part: numpy in, numpy out
@@ -29,15 +29,15 @@ from sonde.evaluation import Learned, TaskSetup, plan_task
 from sonde.evaluation._tasks import checked_task, sample_goal, task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
-from sonde.runs._config import EXPLORE, RunConfig, refuse_another, with_absolute_paths
-from sonde.runs._run import RoundClock, learn, restore_explorer
+from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
+from sonde.runs._run import RoundClock, learn, open_or_create, restore_explorer
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
 from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
 
 
 class Experiment:
-    """A run whose rollouts you run yourself; use it as a context, which keeps other processes out of the folder."""
+    """A run whose rollouts you run yourself; as a context manager it locks the folder against other processes."""
 
     def __init__(self, folder: str | Path, config: RunConfig, callbacks: Sequence[Callback] = ()):
         """Nothing is read or written yet.
@@ -45,8 +45,7 @@ class Experiment:
         Args:
             folder: Folder of the run.
             config: The run, with `OwnSystem(states=..., actions=...)` as its world; `config.horizon` is the longest rollout.
-            callbacks: Who listens.
-
+            callbacks: Called in this order as the run proceeds.
         """
         if has_simulator(config.world):
             name = type(config.world).__name__
@@ -57,19 +56,16 @@ class Experiment:
         self._explorer: Explorer | None = None
 
     def __enter__(self) -> "Experiment":
-        """Begin the run, or continue it."""
-        new = not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
-        store = RunStore.create(self.folder, self.config, overwrite=self.folder.exists()) if new else RunStore.open(self.folder)
-        refuse_another(store.config, self.config, self.folder)
-        store.config = self.config  # the caller's own classes, in place of those that were loaded by name
+        """Start the run, or continue it."""
+        store = open_or_create(self.folder, self.config)
         with contextlib.ExitStack() as stack:
             stack.enter_context(store.locked())
             newest = max(store.checkpoints(), default=0)
             explorer = restore_explorer(store, newest)
             store.forget_after(newest)
             self._store, self._explorer, self._policies, self._asking = store, explorer, {}, 0.0
-            self._listeners.on_run_start(store.config, store.load_metrics())
             stack.callback(self._listeners.on_run_end)
+            self._listeners.on_run_start(store.config, store.load_metrics())
             self._learn_what_was_measured()
             self._open = stack.pop_all()
         return self
@@ -96,49 +92,50 @@ class Experiment:
 
     @property
     def explorer(self) -> Explorer:
-        """What has been learned."""
+        """The explorer, which holds what has been learned."""
         return self._parts()[1]
 
     @property
     def round(self) -> int:
-        """Rounds that were told."""
+        """Number of rounds that were told."""
         return self.explorer.round
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds were told, or those that were are enough (`stopped`)."""
+        """Whether all rounds were told, or the stopping rule ended the run (`stopped`)."""
         return self.round >= self.config.rounds or self.stopped is not None
 
     @property
     def stopped(self) -> str | None:
-        """Why no more rounds are needed by the config's `until`, in words; None: more are."""
+        """Why the config's `until` ended the run, in words; None if it did not."""
         return self._parts()[0].why_stopped()
 
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
-        """The policy for the next round; until the round is told, asking again gives the same policy.
+        """Plan the next round; until the round is told, asking again gives the same policy.
 
         Args:
             budget: Most seconds that the policy may take per action; by default as many as it needs.
             rate: The same as a rate in Hz: the policy takes at most nine tenths of each period.
 
+        Returns:
+            The policy to run, called with states.
         """
-        self._refuse_more()
+        self._reject_if_finished()
         began = time.perf_counter()
         controller = self.explorer.ask(budget, rate)
         self._policies, self._asking = {EXPLORE: controller.policy}, time.perf_counter() - began
         return controller
 
     def tell(self, trajectory: Trajectory) -> list[Row]:
-        """Learn from a round and save it; what cannot be used is rejected and changes nothing.
+        """Learn from a round and save it; measurements that cannot be used are rejected and change nothing.
 
         Args:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
 
         Returns:
             Metrics of the round, one row per seed.
-
         """
-        self._refuse_more()
+        self._reject_if_finished()
         explorer, longest = self.explorer, self.config.steps
         checked = trajectory.checked(explorer.num_seeds, explorer.spec)
         steps = checked.states.shape[1]
@@ -171,7 +168,7 @@ class Experiment:
         rate: float | int | None = None,
         goal: np.ndarray | None = None,
     ) -> Controller:
-        """A policy for a task, with what has been learned so far.
+        """Make a policy for a task from what has been learned so far.
 
         A policy that needs no planner (solver sac) is also saved in the folder, for `sonde.load_policy`.
 
@@ -181,6 +178,8 @@ class Experiment:
             rate: As for `ask`.
             goal: The goal [dg] of a `GoalTask`.
 
+        Returns:
+            The controller to call with states.
         """
         store, explorer = self._parts()
         budget = seconds_per_action(budget, rate)
@@ -202,14 +201,14 @@ class Experiment:
         imagination = self.config.evaluation_imagination
         return TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
 
-    def _refuse_more(self) -> None:
+    def _reject_if_finished(self) -> None:
         if self.finished:
             why = self.stopped or f"all {self.config.rounds} rounds were told"
             raise SondeError(f"experiment: {why.rstrip('.')}; solve tasks with what was learned")
 
 
 def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name: str) -> Array | None:
-    """The goal for every seed [S, dg]; rejected if the task has none, or another kind of one."""
+    """The goal for every seed [S, dg]; one that the task cannot have is rejected."""
     if not isinstance(task, GoalTask):
         if goal is not None:
             raise SondeError(f"{name} is a task without a goal, got {goal!r}: leave it out")

@@ -1,7 +1,7 @@
-"""Write the measurements of a run for other programs: FILE.npz, FILE.csv, or minari:DATASET; no model is needed for that.
+"""Write the measurements of a run to FILE.npz, FILE.csv or minari:DATASET; the model is not loaded.
 
-Rows are in the order in which they were measured. An episode of the written file is a stretch of unbroken time: it ends where
-the system was restarted, where an experiment ended, and where the next row does not begin in the state that this one led to.
+Rows are in the order in which they were measured. An episode of the written file ends where the system was restarted, where a
+round ended, and where the next row does not start in the state that this one led to.
 """
 
 import csv
@@ -18,43 +18,57 @@ from sonde.data import Trajectory
 from sonde.runs._codec import to_json
 from sonde.runs._config import world_label
 from sonde.runs._measurements import EPISODE, MINARI, csv_columns
-from sonde.runs._minari import refuse_existing, write_minari
+from sonde.runs._minari import check_target, write_minari
 from sonde.runs._store import RunStore
-from sonde.worlds._base import World
+from sonde.worlds import World
 
 
 class Measured(NamedTuple):
-    """All rows of one run: N transitions, and where episodes end."""
+    """All rows of one seed: N transitions, and where episodes end."""
 
     states: np.ndarray
+    """States before each step [N, dx]."""
     actions: np.ndarray
+    """Actions [N, du]."""
     next_states: np.ndarray
+    """States after each step [N, dx]."""
     terminated: np.ndarray
-    """Where the system itself ended its episode [N]."""
-    ends: np.ndarray
-    """Where an episode ends, for whatever reason [N]."""
+    """Where the system itself ended an episode [N]."""
+    ended: np.ndarray
+    """Where an episode ended for any reason [N]."""
 
     def episode(self) -> np.ndarray:
-        """The number of each row's episode [N], from 1."""
-        return 1 + np.cumsum(self.ends) - self.ends
+        """Number of the episode of each row [N], from 1."""
+        return 1 + np.cumsum(self.ended) - self.ended
 
 
 class Exported(NamedTuple):
     """What was written."""
 
     path: Path
+    """The file, or the folder of the dataset."""
     transitions: int
+    """Number of rows."""
     episodes: int
+    """Number of episodes."""
 
 
 def export_run(
     store: RunStore, out: str, *, seed: int | None = None, initial_data: bool = False, overwrite: bool = False
 ) -> Exported:
-    """Write what the run of `seed` (by default the first) has measured; with `existing`, also what it started from."""
+    """Write what one seed of a run has measured.
+
+    Args:
+        store: The run.
+        out: FILE.npz, FILE.csv or minari:DATASET-v0.
+        seed: The seed; by default the first.
+        initial_data: Also write, before all others, the measurements that the run started from.
+        overwrite: Replace a file or dataset that exists.
+    """
     seeds = store.config.seed_list
     seed = seeds[0] if seed is None else seed
     if seed not in seeds:
-        raise SondeError(f"{store.folder} has no run with seed {seed}; it has {', '.join(map(str, seeds))}")
+        raise SondeError(f"{store.folder} has no seed {seed}; it has {', '.join(map(str, seeds))}")
     _check_target(out, overwrite)
     measured = _gather(store, seeds.index(seed), initial_data)
     if out.startswith(MINARI):
@@ -63,13 +77,13 @@ def export_run(
         path = Path(out).expanduser()
         world = store.config.world
         write_atomically(path, _as_csv(measured, world) if path.suffix.lower() == ".csv" else _as_npz(measured))
-    return Exported(path, len(measured.states), int(measured.ends.sum()))
+    return Exported(path, len(measured.states), int(measured.ended.sum()))
 
 
 def _check_target(out: str, overwrite: bool) -> None:
-    """Refuse what cannot or must not be written, before anything is read."""
+    """Reject a target that cannot or must not be written, before anything is read."""
     if out.startswith(MINARI):
-        refuse_existing(out.removeprefix(MINARI), overwrite)
+        check_target(out.removeprefix(MINARI), overwrite)
         return
     path = Path(out).expanduser()
     if path.suffix.lower() not in (".npz", ".csv"):
@@ -79,29 +93,30 @@ def _check_target(out: str, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise SondeError(f"export: {path} exists; choose another --out, or replace it with --overwrite")
     if not path.absolute().parent.is_dir():
-        raise SondeError(f"export: there is no folder {path.absolute().parent}; make it first")
+        raise SondeError(f"export: the folder {path.absolute().parent} does not exist; make it first")
 
 
-def _gather(store: RunStore, run: int, initial_data: bool) -> Measured:
-    parts = [_part(trajectory, run) for trajectory in store.load_finished()]
+def _gather(store: RunStore, seed_index: int, initial_data: bool) -> Measured:
+    parts = [_part(trajectory, seed_index) for trajectory in store.load_finished()]
     first = store.load_initial_data() if initial_data else None
     if initial_data and first is None:
-        raise SondeError(f"{store.folder} started from no measurements: leave out --initial-data")
+        raise SondeError(f"{store.folder} has no initial data: leave out --initial-data")
     if first is not None:
         parts.insert(0, _part(Trajectory(first.states[None], first.actions[None], first.next_states[None]), 0))
     if not parts:
-        raise SondeError(f"{store.folder} has no finished episode yet: run 'sonde resume {store.folder}' first")
+        raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
     return Measured(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def _part(trajectory: Trajectory, run: int) -> Measured:
-    """One run of a trajectory [S, T, ...]."""
+def _part(trajectory: Trajectory, seed_index: int) -> Measured:
+    """One seed of a trajectory [S, T, ...]."""
     states, actions, next_states = (
-        np.asarray(array[run], dtype=np.float64) for array in (trajectory.states, trajectory.actions, trajectory.next_states)
+        np.asarray(array[seed_index], dtype=np.float64)
+        for array in (trajectory.states, trajectory.actions, trajectory.next_states)
     )
     never = np.zeros(len(states), bool)
     terminated, truncated = (
-        never if flags is None else np.asarray(flags[run], dtype=bool)
+        never if flags is None else np.asarray(flags[seed_index], dtype=bool)
         for flags in (trajectory.terminated, trajectory.truncated)
     )
     broken = np.append((next_states[:-1] != states[1:]).any(axis=-1), True)
@@ -129,7 +144,7 @@ def _write_minari(name: str, measured: Measured, store: RunStore, seed: int, ove
     from sonde import __version__
 
     config, world = store.config, store.config.world
-    stops = np.flatnonzero(measured.ends) + 1
+    stops = np.flatnonzero(measured.ended) + 1
     episodes = []
     for start, stop in zip([0, *stops[:-1]], stops, strict=True):
         last = np.arange(start, stop) == stop - 1

@@ -1,7 +1,7 @@
-"""A run's own copy of the measurements that it started from: what happens to the original file later does not matter.
+"""Initial data: read from a file or dataset, and copied into the run, so that the original may change or go.
 
-DIR/data/initial.safetensors   [N, ...], the same for all seeds
-DIR/data/initial.sha256        its checksum, in the format of sha256sum
+DIR/data/initial.safetensors   measurements [N, ...], the same for all seeds
+DIR/data/initial.sha256        their checksum, in the format of sha256sum
 """
 
 from pathlib import Path
@@ -12,8 +12,26 @@ import safetensors.numpy
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
 from sonde.data import Trajectory
+from sonde.runs._measurements import MINARI, read_file
+from sonde.runs._minari import read_minari
+from sonde.worlds import World
 
 ARRAYS = ("states", "actions", "next_states")
+
+
+def read_measurements(source: str, world: World) -> Trajectory:
+    """Read measurements.
+
+    Args:
+        source: FILE.npz, FILE.csv or minari:DATASET, a local Minari dataset.
+        world: The system that was measured.
+
+    Returns:
+        Transitions [N, ...], with actions in [-1, 1].
+    """
+    if source.startswith(MINARI):
+        return read_minari(source.removeprefix(MINARI), world)
+    return read_file(source, world)
 
 
 def _paths(folder: Path) -> tuple[Path, Path]:
@@ -21,7 +39,12 @@ def _paths(folder: Path) -> tuple[Path, Path]:
 
 
 def save_initial_data(folder: Path, measurements: Trajectory) -> None:
-    """Copy them into the run's folder."""
+    """Copy initial data into a run.
+
+    Args:
+        folder: Folder of the run.
+        measurements: Transitions [N, ...].
+    """
     path, note = _paths(folder)
     content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in ARRAYS})
     write_atomically(path, content)
@@ -29,12 +52,20 @@ def save_initial_data(folder: Path, measurements: Trajectory) -> None:
 
 
 def load_initial_data(folder: Path, source: str) -> Trajectory:
-    """The copy, if it is what was written; `source` is where the measurements came from."""
+    """Read the copy; one that is missing or damaged is rejected.
+
+    Args:
+        folder: Folder of the run.
+        source: Where the measurements came from, for error messages.
+
+    Returns:
+        Transitions [N, ...].
+    """
     path, _ = _paths(folder)
     content = path.read_bytes() if path.is_file() else b""
     if checksum(content) != initial_data_checksum(folder):
         raise SondeError(
-            f"{path} is missing or damaged, and the run cannot go on without it; restore it from a copy, "
+            f"{path} is missing or damaged, and the run cannot continue without it; restore it from a copy, "
             f"or start a new run with --data {source}"
         )
     arrays = safetensors.numpy.load(content)
@@ -42,6 +73,10 @@ def load_initial_data(folder: Path, source: str) -> Trajectory:
 
 
 def initial_data_checksum(folder: Path) -> str | None:
-    """As noted when the run was made; None: it started from nothing."""
+    """Checksum of the initial data when the run was made; None if it started from nothing.
+
+    Args:
+        folder: Folder of the run.
+    """
     _, note = _paths(folder)
     return note.read_bytes().decode(errors="replace").split(" ")[0] if note.is_file() else None

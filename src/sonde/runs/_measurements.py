@@ -1,7 +1,7 @@
-"""Measurements that exist already, read from FILE.npz, FILE.csv, or minari:DATASET, a local Minari dataset.
+"""Read measurements from FILE.npz or FILE.csv, and check those from any source (`_minari` reads Minari datasets).
 
-Whatever the source, all runs learn from the same transitions, [N, ...] each. They are checked here, where they enter, so that
-an error can say where in the file the trouble is. `sonde.runs._export` writes what this module reads.
+The result is always a trajectory of transitions [N, ...]. They are checked here, so that an error can say where in the file
+the problem is. `sonde.runs._export` writes what this module reads.
 """
 
 import array
@@ -18,25 +18,31 @@ import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde.data import Trajectory
-from sonde.worlds._base import World
+from sonde.worlds import World
 
 MINARI = "minari:"
+"""Prefix of Minari datasets."""
 EPISODE = "episode"
+"""Name of the column that numbers episodes."""
 LARGEST = 1_000_000
-"""Transitions; more would take hours to learn from."""
+"""Most transitions that are read; more would take hours to learn from."""
 EXTREME = 1e15
-"""Beyond this a number is no measurement, but what a logger writes when it has none."""
+"""Larger numbers are not measurements, but placeholders of a logger."""
 
 Place = Callable[[str, int, int], str]
-"""place(array, row, column): where in the source a number stands."""
+"""place(array, row, column): where in the source a number is, in words."""
 
 
-def read_measurements(source: str, world: World) -> Trajectory:
-    """The transitions of FILE.npz, FILE.csv or minari:DATASET, as arrays [N, ...]; actions in [-1, 1]."""
-    if source.startswith(MINARI):
-        from sonde.runs._minari import read_minari
+def read_file(source: str, world: World) -> Trajectory:
+    """Read measurements from a file.
 
-        return read_minari(source.removeprefix(MINARI), world)
+    Args:
+        source: FILE.npz or FILE.csv.
+        world: The system that was measured.
+
+    Returns:
+        Transitions [N, ...], with actions in [-1, 1].
+    """
     path, readers = Path(source).expanduser(), {".npz": _read_npz, ".csv": _read_csv}
     if path.suffix.lower() not in readers:
         raise SondeError(f"{source}: expected FILE.npz, FILE.csv or minari:DATASET-v0; save the measurements as one of these")
@@ -46,28 +52,53 @@ def read_measurements(source: str, world: World) -> Trajectory:
 
 
 def absolute_source(source: str) -> str:
-    """The same source, from whatever folder it is read later."""
+    """Make a source independent of the working directory.
+
+    Args:
+        source: FILE.npz, FILE.csv or minari:DATASET.
+    """
     return source if source.startswith(MINARI) else str(Path(source).expanduser().absolute())
 
 
 def columns(world: World) -> dict[str, tuple[str, ...]]:
-    """What the columns of each array are called in a CSV file."""
+    """Names of the columns of each array in a CSV file.
+
+    Args:
+        world: The system that was measured.
+
+    Returns:
+        Names for states, actions and next states.
+    """
     nexts = tuple(f"next {name}" for name in world.state_names)
     return {"states": world.state_names, "actions": world.action_names, "next_states": nexts}
 
 
 def csv_columns(world: World) -> dict[str, tuple[str, ...]]:
-    """The same; refused where two columns would have the same name."""
+    """The same as `columns`; rejected if two columns would have the same name.
+
+    Args:
+        world: The system that was measured.
+    """
     names = columns(world)
     flat = [*itertools.chain(*names.values()), EPISODE]
     twice = sorted({name for name in flat if flat.count(name) > 1 or name != name.strip()})
     if twice:
-        raise SondeError(f"CSV cannot serve this world: {_quoted(twice)} would not name one column only; use FILE.npz")
+        raise SondeError(f"CSV needs a name for each column, and {_quoted(twice)} would name more than one; use FILE.npz")
     return names
 
 
 def checked(source: str, arrays: Mapping[str, Any], world: World, place: Place) -> Trajectory:
-    """The arrays as a trajectory in double precision, or an error that says where in the source something is wrong."""
+    """Validate arrays; an error says where in the source the problem is.
+
+    Args:
+        source: Where the arrays come from.
+        arrays: `states`, `actions` and `next_states`.
+        world: The system that was measured.
+        place: Names the place of a number in the source.
+
+    Returns:
+        Transitions [N, ...] in double precision.
+    """
     numbers = {}
     for name, labels in columns(world).items():
         values = np.asarray(arrays[name])
@@ -83,25 +114,30 @@ def checked(source: str, arrays: Mapping[str, Any], world: World, place: Place) 
     if len(set(rows.values())) != 1:
         raise SondeError(f"{source}: states, actions and next_states must have equally many rows, got {rows}")
     if rows["states"] == 0:
-        raise SondeError(f"{source}: there is not one transition in it; leave out --data to start from nothing")
+        raise SondeError(f"{source}: it has no transitions; leave out --data to start from nothing")
     if rows["states"] > LARGEST:
         raise too_large(source, f"{rows['states']:,}")
     for name, values in numbers.items():
-        _refuse_where(~np.isfinite(values), values, source, name, place, "expected a finite number", "repair or drop that row")
+        _reject_where(~np.isfinite(values), values, source, name, place, "expected a finite number", "repair or drop that row")
         extreme = np.abs(values) > EXTREME
-        _refuse_where(extreme, values, source, name, place, f"expected at most {EXTREME:g}", "repair or drop that row")
+        _reject_where(extreme, values, source, name, place, f"expected at most {EXTREME:g}", "repair or drop that row")
     outside = np.abs(numbers["actions"]) > 1 + 1e-6
     advice = "scale actions by the actuator's limits, and clip them if the system does"
-    _refuse_where(outside, numbers["actions"], source, "actions", place, "expected an action in [-1, 1]", advice)
+    _reject_where(outside, numbers["actions"], source, "actions", place, "expected an action in [-1, 1]", advice)
     return Trajectory(numbers["states"], numbers["actions"], numbers["next_states"])
 
 
 def too_large(source: str, rows: str) -> SondeError:
-    """More than can be learned from."""
-    return SondeError(f"{source}: expected at most {LARGEST:,} transitions, got {rows}; keep those that matter")
+    """Make the error for more than `LARGEST` transitions.
+
+    Args:
+        source: Where they come from.
+        rows: How many there are, in words.
+    """
+    return SondeError(f"{source}: expected at most {LARGEST:,} transitions, got {rows}; select the most useful ones")
 
 
-def _refuse_where(
+def _reject_where(
     bad: np.ndarray, values: np.ndarray, source: str, name: str, place: Place, expected: str, advice: str
 ) -> None:
     if bad.any():
@@ -162,32 +198,13 @@ def _from_rows(path: Path, reader: Any, world: World) -> Trajectory:
     header = [cell.strip() for cell in next(reader, [])]
     follows = EPISODE in header and not set(names["next_states"]) & set(header)
     wanted = [*names["states"], *names["actions"], *(() if follows else names["next_states"])]
-    where = _where(path, header, wanted, world)
-    numbers, lines, begins = array.array("d"), array.array("q"), array.array("b")
-    current = None
-    for cells in reader:
-        if not cells:  # a blank line
-            continue
-        if len(cells) != len(header):
-            raise SondeError(f"{path}: line {reader.line_num} has {len(cells)} cells, the header has {len(header)}")
-        if len(lines) > LARGEST:
-            raise too_large(str(path), "more")
-        try:
-            numbers.extend(float(cells[i] or "nan") for i in where)
-        except ValueError:
-            found = {name: cells[i] for name, i in zip(wanted, where, strict=True)}
-            raise _no_number(f"{path}: line {reader.line_num}", found) from None
-        lines.append(reader.line_num)
-        if follows:
-            episode = cells[header.index(EPISODE)]
-            begins.append(episode != current)
-            current = episode
+    numbers, at, begins = _read_rows(path, reader, header, _where(path, header, wanted, world))
     dx, du = world.state_dim, world.action_dim
-    states, actions, next_states = np.split(np.array(numbers).reshape(-1, len(wanted)), [dx, dx + du], axis=1)
-    at = next_at = np.array(lines)
+    states, actions, next_states = np.split(numbers, [dx, dx + du], axis=1)
+    next_at = at
     if follows:
         # a row is followed by the next one, unless that begins an episode; of the last row only the state counts
-        kept = np.flatnonzero(np.array(begins[1:]) == 0)
+        kept = np.flatnonzero(~begins[1:])
         states, actions, next_states, at, next_at = states[kept], actions[kept], states[kept + 1], at[kept], at[kept + 1]
         names = {**names, "next_states": names["states"]}
 
@@ -198,17 +215,40 @@ def _from_rows(path: Path, reader: Any, world: World) -> Trajectory:
     return checked(str(path), {"states": states, "actions": actions, "next_states": next_states}, world, place)
 
 
+def _read_rows(path: Path, reader: Any, header: list[str], where: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers at those positions of each row [N, ...], its line [N], and whether it begins an episode [N]."""
+    numbers, lines, begins = array.array("d"), array.array("q"), array.array("b")
+    episode_at, current = header.index(EPISODE) if EPISODE in header else None, None
+    for cells in reader:
+        if not cells:  # a blank line
+            continue
+        if len(cells) != len(header):
+            raise SondeError(f"{path}: line {reader.line_num} has {len(cells)} cells, the header has {len(header)}")
+        if len(lines) > LARGEST:
+            raise too_large(str(path), "more")
+        try:
+            numbers.extend(float(cells[i] or "nan") for i in where)
+        except ValueError:
+            found = {header[i]: cells[i] for i in where}
+            raise _no_number(f"{path}: line {reader.line_num}", found) from None
+        lines.append(reader.line_num)
+        episode = None if episode_at is None else cells[episode_at]
+        begins.append(episode != current)
+        current = episode
+    return np.array(numbers).reshape(-1, len(where)), np.array(lines), np.array(begins, dtype=bool)
+
+
 def _no_number(line: str, cells: Mapping[str, str]) -> SondeError:
     for name, cell in cells.items():
         try:
             float(cell or "nan")
         except ValueError:
             return SondeError(f"{line}, column {name!r}: expected a number such as -0.25, got {cell!r}; repair or drop the row")
-    raise AssertionError("some cell is no number")
+    raise AssertionError("all cells are numbers")
 
 
 def _where(path: Path, header: list[str], wanted: Sequence[str], world: World) -> list[int]:
-    """The position of each wanted column; others (a clock, a note) are no concern of ours."""
+    """The position of each wanted column; others, such as a clock, are ignored."""
     missing = [name for name in wanted if name not in header]
     if missing:
         hints = [f"found: {_quoted(header)}"]
@@ -219,9 +259,9 @@ def _where(path: Path, header: list[str], wanted: Sequence[str], world: World) -
         if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
             hints.append("separate columns by commas, and write decimals with a point")
         elif set(missing) == set(columns(world)["next_states"]):
-            hints.append(f"instead of the next state, a column {EPISODE!r} serves: rows of one episode follow each other")
+            hints.append(f"or, instead of next states, add a column {EPISODE!r}: rows of one episode follow each other")
         raise SondeError(f"{path}: missing column(s) {_quoted(missing)}; {'; '.join(hints)}")
     twice = sorted({name for name in wanted if header.count(name) > 1})
     if twice:
-        raise SondeError(f"{path}: column(s) {_quoted(twice)} stand there more than once; rename or drop all but one")
+        raise SondeError(f"{path}: column(s) {_quoted(twice)} occur more than once; rename or drop all but one")
     return [header.index(name) for name in wanted]

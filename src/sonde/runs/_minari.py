@@ -1,7 +1,7 @@
-"""Measurements from and to local Minari datasets (extra `data`); nothing here reaches for the network.
+"""Read and write local Minari datasets (extra `data`), without network access.
 
 A Minari dataset holds episodes of T actions and T + 1 observations. Its actions are in the units of its action space, Sonde's
-in [-1, 1]: they are rescaled when read, and written as they are, with an action space of [-1, 1].
+in [-1, 1]: they are rescaled when read, and written unchanged with an action space of [-1, 1].
 """
 
 import contextlib
@@ -19,19 +19,23 @@ import numpy as np
 from sonde._internal.errors import SondeError
 from sonde.data import Trajectory
 from sonde.runs._measurements import LARGEST, MINARI, checked, columns, too_large
-from sonde.worlds._base import World
+from sonde.worlds import World
 
 IDENTIFIER = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
 def datasets_folder() -> Path:
-    """Where Minari keeps its datasets."""
+    """The folder in which Minari keeps its datasets."""
     given = os.environ.get("MINARI_DATASETS_PATH")
     return Path(given) if given is not None else Path.home() / ".minari" / "datasets"
 
 
 def dataset_folder(name: str) -> Path:
-    """The folder of a dataset, whether it exists or not."""
+    """The folder of a dataset, whether it exists or not.
+
+    Args:
+        name: Id of the dataset, such as GROUP/NAME-v0.
+    """
     if not IDENTIFIER.fullmatch(name):
         raise SondeError(f"{MINARI}{name}: expected a dataset's id such as NAME-v0 or GROUP/NAME-v0")
     return datasets_folder() / name
@@ -48,20 +52,28 @@ def _minari() -> Any:
 
 
 def read_minari(name: str, world: World) -> Trajectory:
-    """All transitions of a local dataset, with actions rescaled to [-1, 1]."""
+    """Read all transitions of a local dataset.
+
+    Args:
+        name: Id of the dataset.
+        world: The system that was measured.
+
+    Returns:
+        Transitions [N, ...], with actions rescaled to [-1, 1].
+    """
     source, folder = f"{MINARI}{name}", dataset_folder(name)
     minari = _minari()
     if not (folder / "data").is_dir():
         found = [str(p.parent.parent.relative_to(datasets_folder())) for p in datasets_folder().rglob("data/metadata.json")]
         raise SondeError(
             f"{source}: there is no such dataset in {datasets_folder()}, which has: {', '.join(sorted(found)) or 'none'}; "
-            f"'minari download {name}' fetches one that is published"
+            f"'minari download {name}' gets one that is published"
         )
     try:
         episodes = _episodes(source, minari.load_dataset(name, download=False))
     except SondeError:
         raise
-    except Exception as error:  # whatever Minari makes of files that are damaged or of another version
+    except Exception as error:  # Minari raises many kinds for files that are damaged or of another version
         raise SondeError(f"{source} cannot be read: {type(error).__name__}: {error}") from None
     starts = np.cumsum([0, *(len(actions) for _, actions in episodes)])
 
@@ -92,16 +104,16 @@ def _episodes(source: str, dataset: Any) -> list[tuple[np.ndarray, np.ndarray]]:
             )
         found.append((states, (actions.reshape(len(actions), len(reach)) - centre) / reach))
     if not found:
-        raise SondeError(f"{source}: there is not one episode in it; leave out --data to start from nothing")
+        raise SondeError(f"{source}: it has no episodes; leave out --data to start from nothing")
     return found
 
 
 def _scale(source: str, space: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The middle of an action space and how far it reaches from there, flat [du]; so written, [-1, 1] changes no bit."""
+    """Centre and half-width of an action space, flat [du]; rescaling from [-1, 1] to [-1, 1] changes no bit."""
     from gymnasium.spaces import Box
 
     if not isinstance(space, Box):
-        raise SondeError(f"{source}: expected an action space of real numbers (Box), got {space}; others cannot be learned")
+        raise SondeError(f"{source}: expected an action space of real numbers (Box), got {space}; Sonde learns no other")
     low, high = (np.asarray(bound, dtype=np.float64).reshape(-1) for bound in (space.low, space.high))
     if not np.isfinite([low, high]).all() or (low >= high).any():
         raise SondeError(
@@ -127,42 +139,24 @@ def _flat(source: str, space: Any, observations: Any) -> np.ndarray:
 
 
 def write_minari(name: str, episodes: Sequence[Mapping[str, np.ndarray]], facts: Mapping[str, Any], overwrite: bool) -> Path:
-    """A new local dataset of episodes (observations [T + 1, dx], actions, terminations, truncations); `facts` describe it."""
-    folder = refuse_existing(name, overwrite)
-    minari = _minari()
-    from gymnasium.spaces import Box
-    from minari.data_collector import EpisodeBuffer
-    from minari.dataset.minari_storage import MinariStorage
-    from minari.namespace import create_namespace, list_local_namespaces
+    """Write a new local dataset.
 
-    state_dim, action_dim = (episodes[0][array].shape[1] for array in ("observations", "actions"))
-    buffers = []
-    for number, episode in enumerate(episodes):
-        buffers.append(
-            EpisodeBuffer(
-                id=number,
-                observations=list(episode["observations"]),
-                actions=list(episode["actions"]),
-                rewards=[0.0] * len(episode["actions"]),
-                terminations=list(episode["terminations"]),
-                truncations=list(episode["truncations"]),
-            )
-        )
+    Args:
+        name: Id of the dataset.
+        episodes: For each episode observations [T + 1, dx], actions [T, du], terminations [T] and truncations [T].
+        facts: Metadata of the dataset.
+        overwrite: Replace a dataset that exists.
+
+    Returns:
+        The folder of the dataset.
+    """
+    folder = check_target(name, overwrite)
     datasets_folder().mkdir(parents=True, exist_ok=True)
     # made under another name, so that a dataset never exists in part
     draft = Path(tempfile.mkdtemp(prefix=".sonde.", dir=datasets_folder()))
     try:
         (draft / "new").mkdir()
-        storage = MinariStorage.new(
-            draft / "new" / "data",
-            observation_space=Box(-np.inf, np.inf, (state_dim,), np.float64),
-            action_space=Box(-1.0, 1.0, (action_dim,), np.float64),
-        )
-        storage.update_metadata({"dataset_id": name, "minari_version": minari.__version__, **facts})
-        storage.update_episodes(buffers)
-        group = name.rpartition("/")[0]
-        if group and group not in list_local_namespaces():
-            create_namespace(group)
+        _write_storage(draft / "new" / "data", name, episodes, facts)
         if folder.exists():
             folder.rename(draft / "old")
         try:
@@ -178,12 +172,51 @@ def write_minari(name: str, episodes: Sequence[Mapping[str, np.ndarray]], facts:
     return folder
 
 
-def refuse_existing(name: str, overwrite: bool) -> Path:
-    """The folder of a dataset that may be written."""
+def _write_storage(path: Path, name: str, episodes: Sequence[Mapping[str, np.ndarray]], facts: Mapping[str, Any]) -> None:
+    minari = _minari()
+    from gymnasium.spaces import Box
+    from minari.data_collector import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+    from minari.namespace import create_namespace, list_local_namespaces
+
+    state_dim, action_dim = (episodes[0][array].shape[1] for array in ("observations", "actions"))
+    buffers = [
+        EpisodeBuffer(
+            id=number,
+            observations=list(episode["observations"]),
+            actions=list(episode["actions"]),
+            rewards=[0.0] * len(episode["actions"]),
+            terminations=list(episode["terminations"]),
+            truncations=list(episode["truncations"]),
+        )
+        for number, episode in enumerate(episodes)
+    ]
+    storage = MinariStorage.new(
+        path,
+        observation_space=Box(-np.inf, np.inf, (state_dim,), np.float64),
+        action_space=Box(-1.0, 1.0, (action_dim,), np.float64),
+    )
+    storage.update_metadata({"dataset_id": name, "minari_version": minari.__version__, **facts})
+    storage.update_episodes(buffers)
+    group = name.rpartition("/")[0]
+    if group and group not in list_local_namespaces():
+        create_namespace(group)
+
+
+def check_target(name: str, overwrite: bool) -> Path:
+    """Reject a dataset that must not be written.
+
+    Args:
+        name: Id of the dataset.
+        overwrite: Replace a dataset that exists.
+
+    Returns:
+        The folder of the dataset.
+    """
     folder = dataset_folder(name)
     _minari()
     if folder.exists() and not overwrite:
         raise SondeError(f"{MINARI}{name} exists in {datasets_folder()}; choose another name, or replace it with --overwrite")
     if folder.exists() and not (folder / "data" / "metadata.json").is_file():
-        raise SondeError(f"{folder} is not a Minari dataset: refusing to replace it")
+        raise SondeError(f"{folder} is not a Minari dataset, so it is not replaced; choose another name")
     return folder

@@ -1,7 +1,8 @@
 """The paper's tables as data, to be compared with the paper line by line.
 
-Hyper-parameters of the model and horizons: the table of the model-based agent. Planner: the table of iCEM. What the tables
-leave open is marked so; those values are iCEM's published defaults, or ours.
+Hyper-parameters of the model and horizons are in the table of the model-based agent, those of the planner in the table of iCEM.
+Values that are marked "not in the tables" are iCEM's published defaults or ours. Presets whose names end in `-lite` need less
+computation and are not in the paper.
 """
 
 from dataclasses import replace
@@ -17,11 +18,11 @@ from sonde.worlds import Cheetah, FetchConstruction, MountainCar, Pendulum, Reac
 
 
 def _opax(beta: float, particles: int) -> Method:
-    """OpAx without imagined noise, which is not in the tables: the simulators are deterministic."""
+    """OpAx; noise is not in the tables, and is not imagined because the simulators are deterministic."""
     return Method(Optimistic(noise=False, particles=particles, beta=beta), InformationGain())
 
 
-PENDULUM_SOLVER = ICEM(  # the same for both models
+PENDULUM_SOLVER = ICEM(  # the same for Gaussian processes and ensembles
     samples=500,
     horizon=20,
     elites=50,
@@ -31,7 +32,7 @@ PENDULUM_SOLVER = ICEM(  # the same for both models
     initial_std=0.5,  # not in the tables
     momentum=0.1,  # not in the tables
 )
-LITE_SOLVER = replace(PENDULUM_SOLVER, samples=100, elites=10, iterations=4)  # a twelfth of the work
+LITE_SOLVER = replace(PENDULUM_SOLVER, samples=100, elites=10, iterations=4)  # a twelfth of the simulated plans
 
 PENDULUM_GP = RunConfig(
     world=Pendulum(),
@@ -39,17 +40,17 @@ PENDULUM_GP = RunConfig(
     horizon=100,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
     method=_opax(beta=2.0, particles=10),
-    model=GaussianProcess(learning_rate=0.1, steps=50),  # learning rate, number of epochs; all else is not in the tables
+    model=GaussianProcess(learning_rate=0.1, steps=50),  # learning rate, number of epochs; the rest is not in the tables
     solver=PENDULUM_SOLVER,
 )
 
-FIXED_GP = GaussianProcess(
+FIXED_GP = GaussianProcess(  # not in the tables
     hyperparameters="fixed",
     lengthscale=2.0,
     signal_std=2.0,
     noise_std=0.02,
-    rank=512,  # more than it ever takes
-    input_scales=(0.7, 0.7, 4.0, 0.6),  # about the spread over what the pendulum can reach, here and below
+    rank=512,  # above the number of centres that the fits use
+    input_scales=(0.7, 0.7, 4.0, 0.6),  # about the std over the reachable set, as are the target scales
     target_scales=(0.15, 0.15, 0.5),
 )
 
@@ -74,7 +75,7 @@ PENDULUM_PE = RunConfig(
     solver=PENDULUM_SOLVER,
 )
 
-# What the tables leave open is as for the pendulum
+# What is not in the tables is as for the pendulum
 MOUNTAIN_CAR_ENSEMBLE = replace(
     PENDULUM_ENSEMBLE, members=5, layers=2, width=128, batch_size=64, learning_rate=5e-4, epochs=50, max_steps=5000
 )
@@ -107,7 +108,7 @@ REACHER_ENSEMBLE = replace(
     PENDULUM_ENSEMBLE, members=5, layers=2, width=256, batch_size=64, learning_rate=1e-3, epochs=50, max_steps=6000
 )
 REACHER_SAC = replace(
-    MOUNTAIN_CAR_SAC,  # discount and learning rates are the same
+    MOUNTAIN_CAR_SAC,  # with the same discount and learning rates
     actor=(250, 250),
     critic=(250, 250),
     batch_size=64,
@@ -128,7 +129,7 @@ REACHER = replace(
     solver=REACHER_SAC,
 )
 
-# four layers of 256; only the learning rates differ
+# The ensembles of swimmer and cheetah differ in the learning rate only
 SWIMMER_ENSEMBLE = replace(
     PENDULUM_ENSEMBLE, members=5, layers=4, width=256, batch_size=64, learning_rate=5e-4, epochs=50, max_steps=7500
 )
@@ -136,9 +137,9 @@ SWIMMER_SOLVER = replace(PENDULUM_SOLVER, samples=250, horizon=15, elites=25, ex
 SWIMMER = replace(
     PENDULUM_PE,
     world=Swimmer(action_repeat=4),
-    rounds=150,  # not in the tables, nor are the rollouts; what the public runs collect: 1000 planned steps a round
+    rounds=150,  # not in the tables, nor are the rollouts; what the public runs collect: 1000 planned steps per round
     rollouts=4,
-    horizon=250,  # 1000 steps of the simulator, each action four times
+    horizon=250,  # 1000 steps of the simulator, with each action repeated four times
     evaluation_horizon=250,
     method=_opax(beta=2.0, particles=10),
     model=SWIMMER_ENSEMBLE,
@@ -150,16 +151,16 @@ CHEETAH_SOLVER = replace(SWIMMER_SOLVER, samples=200, horizon=10, elites=20)
 CHEETAH = replace(
     PENDULUM_PE,
     world=Cheetah(action_repeat=4),
-    rounds=500,  # not in the tables, nor are the rollouts; what the public runs collect at most: 1000 planned steps a round
+    rounds=500,  # not in the tables, nor are the rollouts; what the public runs collect at most: 1000 planned steps per round
     rollouts=4,
-    horizon=250,  # 1000 steps of the simulator, each action four times
+    horizon=250,  # 1000 steps of the simulator, with each action repeated four times
     evaluation_horizon=250,
     method=_opax(beta=2.0, particles=10),
     model=CHEETAH_ENSEMBLE,
     solver=CHEETAH_SOLVER,
 )
 
-# the paper's tables for Fetch Pick & Place; what they leave open is what the public runs have
+# The tables for Fetch Pick & Place; what is not in them is as in the public runs
 FETCH_ENSEMBLE = ProbabilisticEnsemble(
     members=5,
     layers=3,
@@ -167,13 +168,13 @@ FETCH_ENSEMBLE = ProbabilisticEnsemble(
     noise="fixed",  # only epistemic uncertainty is modelled
     batch_size=256,
     epochs=50,
-    max_steps=1_000_000,  # not in the tables; no limit is meant
+    max_steps=1_000_000,  # not in the tables; in effect no limit
     learning_rate=1e-4,
     weight_decay=5e-5,
     optimiser="adam",
     optimiser_epsilon=1e-4,  # not in the tables
     keep_optimiser_state=True,  # not in the tables
-    initial_scale=0.5,  # not in the tables, but for the truncated normal
+    initial_scale=0.5,  # not in the tables, which only name the truncated normal
     smallest_spread=1e-6,  # not in the tables
 )
 FETCH_SOLVER = ICEM(  # intrinsic phase
@@ -188,7 +189,7 @@ FETCH_SOLVER = ICEM(  # intrinsic phase
     keep_fraction=0.3,
     aggregate="sum",
 )
-FETCH_TASK_SETTINGS = (  # extrinsic phase; the steps are not in the tables
+FETCH_TASK_SETTINGS = (  # extrinsic phase; the numbers of steps are not in the tables
     TaskSettings("pick-place", 400, replace(FETCH_SOLVER, horizon=30, exponent=3.5, use_mean=True, aggregate="best")),
     TaskSettings("throw", 200, replace(FETCH_SOLVER, horizon=35, exponent=2.0, use_mean=True, aggregate="sum")),
     TaskSettings("flip", 500, replace(FETCH_SOLVER, horizon=30, exponent=3.5, use_mean=False, aggregate="sum")),
@@ -196,7 +197,7 @@ FETCH_TASK_SETTINGS = (  # extrinsic phase; the steps are not in the tables
 
 FETCH = RunConfig(
     world=FetchConstruction(blocks=4),
-    method=Method(MemberChoice(particles=5), LogUncertainty()),  # particles: not in the tables; one for each member
+    method=Method(MemberChoice(particles=5), LogUncertainty()),  # particles are not in the tables; one per member
     rounds=300,  # not in the tables, nor are the evaluations; what the public runs collect
     rollouts=20,
     horizon=100,
@@ -214,7 +215,7 @@ FETCH_LITE_TASK_SETTINGS = (
     TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, horizon=15, use_mean=False)),
 )
 
-# a third of the gradient steps; larger ones, and targets that follow faster, make up for it
+# a third of MOUNTAIN_CAR_SAC's gradient steps
 LITE_SAC = replace(
     MOUNTAIN_CAR_SAC,
     training_steps=20,
@@ -228,14 +229,14 @@ LITE_SAC = replace(
 PRESETS = {
     "pendulum-gp": PENDULUM_GP,
     "pendulum-pe": PENDULUM_PE,
-    # H-UCRL on the tasks that the paper trains it on
+    # H-UCRL on the tasks that the paper uses
     "pendulum-gp-h-ucrl": PENDULUM_GP.with_method("h-ucrl", "swing-up"),
     "pendulum-pe-h-ucrl": PENDULUM_PE.with_method("h-ucrl", "keep-down"),
-    # the same learner with less planning
+    # the same model with less planning
     "pendulum-gp-lite": replace(PENDULUM_GP, rounds=4, method=_opax(beta=2.0, particles=3), solver=LITE_SOLVER),
-    # the setting of the paper's theory: kernel, noise and units hold throughout, so that uncertainty can only shrink
+    # the assumptions of the paper's theory: kernel, noise and scales are fixed, so the uncertainty never grows
     "pendulum-gp-theory": replace(PENDULUM_GP, solver=LITE_SOLVER, model=FIXED_GP),
-    # smaller networks that learn more from each episode, since there are few of them; a wider search, since it is short
+    # smaller networks with more epochs, and less planning
     "pendulum-pe-lite": replace(
         PENDULUM_PE,
         rounds=4,
@@ -247,7 +248,7 @@ PRESETS = {
     "reacher": REACHER,
     "swimmer": SWIMMER,
     "cheetah": CHEETAH,
-    # H-UCRL on the tasks that the paper trains it on
+    # H-UCRL on the tasks that the paper uses
     "mountain-car-h-ucrl": MOUNTAIN_CAR.with_method("h-ucrl", "reach-goal"),
     "reacher-h-ucrl": REACHER.with_method("h-ucrl", "reach"),
     "swimmer-h-ucrl": SWIMMER.with_method("h-ucrl", "go-to"),
@@ -258,7 +259,7 @@ PRESETS = {
         model=replace(MOUNTAIN_CAR_ENSEMBLE, epochs=200),
         solver=LITE_SAC,
     ),
-    # of each noise that is learned, the smallest rules the networks, and the finger's way is then learned badly: fixed noise
+    # smaller networks with fixed noise, and fewer gradient steps
     "reacher-lite": replace(
         REACHER,
         rounds=10,
@@ -267,8 +268,7 @@ PRESETS = {
         solver=replace(LITE_SAC, training_steps=50, horizon=10, starts=200, batch_size=64),
     ),
     "fetch-construction": FETCH,
-    # two blocks, shorter plans, and smaller networks that learn faster, since there are few data; rollouts end soon after the
-    # arm has met a block, before it goes on to the limits of its reach
+    # two blocks, shorter plans and rollouts, and smaller networks
     "fetch-construction-lite": replace(
         FETCH,
         world=FetchConstruction(blocks=2, angles="continuous"),
@@ -280,7 +280,7 @@ PRESETS = {
         solver=FETCH_LITE_SOLVER,
         task_settings=FETCH_LITE_TASK_SETTINGS,
     ),
-    # the same learners with less planning, and faster learning since there are few episodes
+    # smaller networks with more epochs, and less planning
     "swimmer-lite": replace(
         SWIMMER,
         rounds=10,
@@ -296,14 +296,23 @@ PRESETS = {
         solver=replace(CHEETAH_SOLVER, samples=100, elites=10, iterations=3),
     ),
 }
+"""Configs by name."""
 
 
 def preset(name: str) -> RunConfig:
-    """The preset of that name."""
+    """Look up a preset.
+
+    Args:
+        name: A name in `PRESETS`.
+    """
     one_of("preset", name, PRESETS)
     return PRESETS[name]
 
 
-def for_world(world: World) -> RunConfig:
-    """Settings for a system that no preset knows: an ensemble with calibrated stds, and a planner that is quick."""
+def default_config(world: World) -> RunConfig:
+    """Settings for a system without a preset: a recalibrated ensemble and a fast planner.
+
+    Args:
+        world: The system.
+    """
     return replace(PRESETS["pendulum-pe-lite"], world=world, rounds=10)

@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: a growing table, and a line that says what is happening now.
+"""The progress display of a run: a table with a row per round, and a line that says what is being done.
 
-On a terminal it is live; elsewhere (a log, a pipe) each finished round is one plain line.
+On a terminal it is updated in place; elsewhere (a log, a pipe) each finished round is printed as one line.
 """
 
 import time
@@ -19,45 +19,44 @@ from sonde.runs._config import RunConfig
 
 DOING = {
     "plan": "planning and acting",
-    "fit": "learning from the measurements",
+    "fit": "fitting the model",
     "evaluate": "evaluating the model and the tasks",
 }
+"""What is shown for each phase of a round."""
 
 
 def shown_metrics(config: RunConfig) -> list[MetricSpec]:
-    """The metrics that have a column: those of the schema that name one, but for those that the stopping rule shows.
+    """The metrics with a column in the display: those of the schema that name one, without those of the stopping rule.
 
     Args:
         config: The run.
-
     """
-    # the uncertainty of a Gaussian process changes with its hyper-parameters, so it is shown under one kernel throughout; that
-    # of an ensemble is its own, since in many dimensions nothing is near anything under that kernel
+    # the uncertainty of a Gaussian process changes with its hyper-parameters, so that under the common kernel is shown; an
+    # ensemble shows its own, since in many dimensions all points are far from each other under the common kernel
     hidden = {"max_epistemic" if isinstance(config.model, GaussianProcess) else "max_epistemic_common"}
     rule = config.stopping_rule
     if rule is not None:
         hidden |= {"max_epistemic", "max_epistemic_common"} if rule.subject == "uncertainty" else {"realised_information_gain"}
     shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
-    return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # what the round brought comes first
+    return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # the information gain comes first
 
 
 class ProgressDisplay(Callback):
     """Shows a run on a console."""
 
     def __init__(self, console: Console):
-        """Nothing is shown before the run starts.
+        """Keep the console; nothing is shown before the run starts.
 
         Args:
-            console: Where to show it.
-
+            console: Where to show the run.
         """
         self.console = console
         self._live: Live | None = None
 
     def on_run_start(self, config: RunConfig, rows: Sequence[Row]) -> None:
-        """Show the rounds that are done already."""
+        """Show the rounds that an earlier process finished."""
         self.config, self.rule = config, config.stopping_rule
-        self.worst: list[tuple[int, float]] = []  # rounds and what the rule looks at, of the seed that is furthest from it
+        self.worst: list[tuple[int, float]] = []  # rounds, and the stopping rule's metric of the seed for which it is largest
         self.shown = shown_metrics(config)
         self.columns = ["round", "transitions", *(spec.column for spec in self.shown)]
         self.columns += [spec.title.lower() for spec in self.rule.quantities] if self.rule else []
@@ -77,7 +76,7 @@ class ProgressDisplay(Callback):
             self.console.print(self._title(), soft_wrap=True)
 
     def on_phase(self, round_number: int, phase: str, detail: str) -> None:
-        """Show what is being done."""
+        """Show the phase."""
         if phase == "plan" and not detail:
             self.round_began = time.perf_counter()
         if self._live:
@@ -96,27 +95,27 @@ class ProgressDisplay(Callback):
             self.console.print(line + ("" if done else self._outlook()), soft_wrap=True)
 
     def on_run_end(self) -> None:
-        """Leave the terminal in order."""
+        """Stop updating the terminal."""
         if self._live:
             self._live.update(self.table)
             self._live.stop()
             self._live = None
 
     def _title(self) -> str:
-        shown = "means; of the stopping rule, the worst" if self.rule else "means"
-        seeds = f", {self.config.seeds} seeds in lockstep ({shown})" if self.config.seeds > 1 else ""
+        shown = "means; for the stopping rule, the largest value" if self.rule else "means"
+        seeds = f", {self.config.seeds} seeds ({shown})" if self.config.seeds > 1 else ""
         task = f" on {self.config.exploration_task}" if self.config.exploration_task else ""
         until = f" until {self.rule.text}, at most" if self.rule else ""
         return f"{self.config.method.name}{task}:{until} {self.config.rounds} rounds of {self.config.steps} steps{seeds}"
 
     def _outlook(self) -> str:
-        """How many more rounds the stopping rule is expected to take."""
+        """How many more rounds the stopping rule will need, in words."""
         return f"; {self.rule.outlook(self.worst, self.config.rounds)}" if self.rule else ""
 
     def _remaining(self, round_number: int) -> str:
         if not self.round_seconds:
             return " (the first one also compiles)"
-        # the first round compiles, so a later one is the better guess
+        # the first round includes compilation, so the latest one is the better estimate
         expected = self.rule.rounds_left(self.worst) if self.rule else None
         most = self.config.rounds - round_number + 1
         known = self.rule is None or (expected is not None and expected <= most)
@@ -140,7 +139,7 @@ class ProgressDisplay(Callback):
 
 
 def _mean(rows: Sequence[Row], key: str, digits: int | None = None) -> str:
-    """The mean over seeds as text; without `digits`, as many as suit the size of the number."""
+    """The mean over seeds as text; without `digits`, their number depends on the size of the value."""
     values = [row[key] for row in rows if row.get(key) is not None]
     if not values:
         return "-"

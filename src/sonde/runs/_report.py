@@ -1,7 +1,8 @@
-"""What a run has learned, in words and small tables."""
+"""Reports on what a run has learned: evaluations as tables, how a run ended, and the texts of the demo."""
 
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,10 +44,12 @@ def evaluations(
     Args:
         config: The config of the run.
         explorer: What was learned.
-        task: The task.
+        task: Name of the task, or FILE.py:NAME.
         oracle: Whether to evaluate the oracle and random actions too.
         on_step: Called after each step of the learned policy on a host world.
 
+    Returns:
+        Evaluations by name: 'learned' and, if asked for, 'oracle' and 'random'.
     """
     learned = Learned(explorer.posterior, explorer.data)
     planners: dict[str, Learned | None] = {"learned": learned}
@@ -64,11 +67,10 @@ def evaluation_report(
     Args:
         config: The config of the run.
         explorer: What was learned.
-        task: The task.
-        oracle: Whether to compare.
+        task: Name of the task, or FILE.py:NAME.
+        oracle: Whether to compare with the oracle and random actions.
         console: Where to print.
-        video: Where to write a film of the first seed, if anywhere.
-
+        video: Path of a film of the first seed; None for no film.
     """
     film, label = _film(config, video), task_label(task)
     with console.status(f"planning {label} ..."):
@@ -104,7 +106,7 @@ def _seeds_table(title: str, explorer: Explorer, columns: dict[str, np.ndarray])
 
 
 def _film(config: RunConfig, video: Path | None) -> "Film | None":
-    """What films the first seed, if a video is wanted."""
+    """The film of the first seed, if a video is asked for."""
     if video is None:
         return None
     from sonde.runs.figures._film import Film
@@ -123,16 +125,15 @@ def _save_film(film: "Film | None", task: str, played: Evaluation, console: Cons
 def robust_report(
     config: RunConfig, explorer: Explorer, task: str, beta: float, console: Console, video: Path | None = None
 ) -> None:
-    """Print what a plan on the model's mean and one for its worst case promise, and what they achieve.
+    """Print the nominal, guaranteed and true returns of a plan on the model's mean and of one for its worst case.
 
     Args:
         config: The config of the run.
         explorer: What was learned.
-        task: The task.
+        task: Name of the task, or FILE.py:NAME.
         beta: Width of the confidence region, where the run has no rule for it.
         console: Where to print.
-        video: Where to write a film of the robust plan for the first seed, if anywhere.
-
+        video: Path of a film of the robust plan for the first seed; None for no film.
     """
     film, label = _film(config, video), task_label(task)
     setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.keys()
@@ -149,18 +150,26 @@ def robust_report(
     console.print(
         f"nominal: on the model's mean; guaranteed: against an adversary that chooses within {_width(config, beta)} around it"
     )
+    for sentence in _comparison(scored, played):
+        console.print(sentence)
+    _save_film(film, task, played["robust"], console)
+
+
+def _comparison(scored: dict[str, ScoredPolicy], played: dict[str, Evaluation]) -> Iterator[str]:
+    """How often the guarantees held, and how often both plans are the same."""
+    seeds = len(played["plain"].returns)
     for plan, evaluation in played.items():
         guaranteed = scored[plan].returns.guaranteed
         kept = int(np.sum(evaluation.returns >= guaranteed))
-        console.print(
-            f"{plan} plan: the true system returned at least the guaranteed value in {kept} of {explorer.num_seeds}; "
+        yield (
+            f"{plan} plan: the true system returned at least the guaranteed value for {kept} of {seeds} seeds; "
             f"lowest guaranteed {np.min(guaranteed):.1f}, lowest true {np.min(evaluation.returns):.1f}"
         )
-    alike = [getattr(plain.returns, name) == getattr(robust.returns, name) for name in ("guaranteed", "nominal")]
+    plain, robust = scored["plain"].returns, scored["robust"].returns
+    alike = [getattr(plain, name) == getattr(robust, name) for name in ("guaranteed", "nominal")]
     same = int(np.sum(np.all(alike, axis=0)))
     if same:
-        console.print(f"in {same} of {explorer.num_seeds} the robust plan is the plain one: no cautious plan guarantees more")
-    _save_film(film, task, played["robust"], console)
+        yield f"for {same} of {seeds} seeds the robust plan is the plain one: no cautious plan guarantees more"
 
 
 def _plans_table(title: str, explorer: Explorer, scored: dict[str, ScoredPolicy], played: dict[str, Evaluation]) -> Table:
@@ -175,13 +184,20 @@ def _plans_table(title: str, explorer: Explorer, scored: dict[str, ScoredPolicy]
 
 
 def _width(config: RunConfig, beta: float) -> str:
-    """How wide the confidence region is, in words."""
+    """The width of the confidence region, in words."""
     rule = config.confidence.beta_rule
     return f"{beta:g} epistemic stds" if rule is None else f"the confidence region ({type(rule).__name__})"
 
 
 def how_it_ended(store: RunStore) -> str | None:
-    """Why a run with a stopping rule is over, or what it did not reach; None if it has no such rule."""
+    """How a run with a stopping rule ended.
+
+    Args:
+        store: A finished run.
+
+    Returns:
+        Why it stopped, or what it did not reach, as a sentence; None if it has no stopping rule.
+    """
     rule = store.config.stopping_rule
     if rule is None:
         return None
@@ -191,7 +207,7 @@ def how_it_ended(store: RunStore) -> str | None:
 
 
 def command() -> str:
-    """How this person calls sonde: by its name if the shell finds it."""
+    """The command with which this user calls Sonde: `sonde`, if the shell finds it."""
     if shutil.which("sonde"):
         return "sonde"
     python = Path(sys.executable)
@@ -199,22 +215,34 @@ def command() -> str:
 
 
 def demo_opening(config: RunConfig, console: Console) -> None:
-    """Say what is about to happen."""
+    """Print what the demo is about to do.
+
+    Args:
+        config: The config of the demo.
+        console: Where to print.
+    """
     console.print(
-        "\nA pendulum hangs down. Sonde does not know its equations; it may perturbation it for "
-        f"{config.rounds} x {config.horizon} steps of {TIME_STEP} s,\n"
-        "and chooses each perturbation so that it learns most (OpAx with Gaussian processes). It is never told of any task.\n"
-        "After each round we ask it, from what it knows by then, to swing the pendulum up and to keep it down.\n\n"
-        "information: what the round's measurements could tell at most, in nats.\n"
-        "uncertainty: the largest std anywhere in reach (with one fixed kernel, so that rounds compare).\n"
-        "model error: rms error of the predicted next state, anywhere in reach.\n"
+        "\nA pendulum hangs down. Sonde does not know its equations. It applies torques for "
+        f"{config.rounds} rounds of {config.horizon} steps of {TIME_STEP} s,\n"
+        "each chosen to make the measurements as informative as possible (OpAx with Gaussian processes), without any task.\n"
+        "After each round, tasks are planned on the model learned so far: swing the pendulum up, and keep it down.\n\n"
+        "information: information gain of the round's measurements, an upper bound, in nats.\n"
+        "uncertainty: largest epistemic std over all states that can be reached (with one fixed kernel, to compare rounds).\n"
+        "model error: rms error of the predicted next state over the same states.\n"
         "swing-up, keep-down: return of the task planned on the learned model (0 is perfect, higher is better).\n",
         soft_wrap=True,
     )
 
 
 def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console: Console) -> None:
-    """Say what was learned."""
+    """Print what the demo has learned.
+
+    Args:
+        config: The config of the demo.
+        explorer: The explorer after the last round.
+        store: The run.
+        console: Where to print.
+    """
     with console.status("comparing with a planner that knows the true equations ..."):
         played = evaluations(config, explorer, "swing-up", True)
     returns = {name: float(evaluation.returns.mean()) for name, evaluation in played.items()}
@@ -224,18 +252,18 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
     steps = explorer.transitions
     console.print(
         f"\nWhat was learned: from {steps} measurements ({steps * TIME_STEP:.0f} s of pendulum time) the model predicts "
-        f"the next state, anywhere in reach,\nwith an rms error of {last['model_rmse']:.3f} (after the first round: "
-        f"{first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic_common']:.3f} to "
+        f"the next state, over all states that can be reached,\nwith an rms error of {last['model_rmse']:.3f} (after the first "
+        f"round: {first['model_rmse']:.3f}). The largest uncertainty fell from {first['max_epistemic_common']:.3f} to "
         f"{last['max_epistemic_common']:.3f}.\n"
         f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "
-        f"{returns['oracle']:.0f}, random perturbations get {returns['random']:.0f}:\n"
+        f"{returns['oracle']:.0f}, random torques get {returns['random']:.0f}:\n"
         f"on a scale from random (0) to perfect knowledge (1) that is {score:.2f}.\n\n"
         f"Files: {store.folder}\n"
         "  metrics.jsonl        one line per round\n"
-        "  figures/curves.png   how uncertainty fell and returns rose\n"
-        "  figures/states.png   where it went, over what it does not know\n"
-        "  data, checkpoints    the measurements, and the model, to go on from\n\n"
+        "  figures/curves.png   uncertainty and returns over rounds\n"
+        "  figures/states.png   the visited states, over the remaining uncertainty\n"
+        "  data, checkpoints    the measurements and the model, to continue from\n\n"
         f"Next: '{command()} list' shows methods and presets;\n"
-        f"'{command()} explore pendulum-gp-lite --method random' is what OpAx beats.",
+        f"'{command()} explore pendulum-gp-lite --method random' runs a baseline that OpAx beats.",
         soft_wrap=True,
     )

@@ -24,7 +24,6 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         config: The config of the run.
         result: The round that was just told.
         first: Whether nothing had been measured before it, so that there was nothing to predict with.
-
     """
     explorer, trajectory = result.explorer, result.trajectory
     visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
@@ -53,12 +52,14 @@ def _computed(metric: Metric, result: RoundResult) -> np.ndarray:
 
 
 def episode_metrics(world: World, trajectory: Trajectory) -> dict[str, np.ndarray]:
-    """What the world says of the episodes of a round, per seed [S]: the mean over them.
+    """Compute the metrics that a world defines for episodes, as means over the episodes of a round.
 
     Args:
         world: The system.
-        trajectory: Measurements of the round.
+        trajectory: Measurements of the round [S, T, ...].
 
+    Returns:
+        Values per seed [S] by key.
     """
     ended = trajectory.ended
     ends = np.zeros(trajectory.states.shape[:2], bool) if ended is None else ended
@@ -76,7 +77,6 @@ def calibration_metrics(calibration: Calibration) -> dict[str, np.ndarray]:
 
     Args:
         calibration: The calibration of all seeds.
-
     """
     metrics = {}
     for name, share in (("before", calibration.before), ("after", calibration.after)):
@@ -90,7 +90,6 @@ def per_seed(metrics: Mapping[str, np.ndarray]) -> list[dict[str, float | None]]
 
     Args:
         metrics: Values [S] by key.
-
     """
     number = lambda value: float(value) if np.isfinite(value) else None
     return [dict(zip(metrics, map(number, values), strict=True)) for values in zip(*metrics.values(), strict=True)]

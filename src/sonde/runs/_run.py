@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,13 +11,13 @@ import numpy as np
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control import OnStep, Rollouts, SimulatorPool, run_rollouts
+from sonde.control import OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
-from sonde.runs._config import EXPLORE, RunConfig, refuse_another
+from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._round_metrics import per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
@@ -27,38 +27,47 @@ Result = TypeVar("Result")
 
 
 def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
-    """Explore a system to the end, with everything on disk after every round.
+    """Explore a system to completion, with everything on disk after every round.
 
-    A folder that exists must be a run with the same config: it is continued after its last finished round, with the results that
-    it would have had without the interruption.
+    A folder that exists must be a run with the same config. It is continued after its last finished round, and ends with the
+    results that it would have had without the interruption.
 
     Args:
         config: What to explore, how, and for how long.
         folder: Folder of the run.
-        callbacks: Who listens.
+        callbacks: Called in this order as the run proceeds.
         overwrite: Replace a run that exists.
 
     Returns:
         The explorer after the last round.
-
     """
     path = Path(folder)
-    if path.exists() and not overwrite:
-        store = RunStore.open(path)
-        refuse_another(store.config, config, path)
-        store.config = config  # the caller's own classes, in place of those that were loaded by name
-    else:
-        store = RunStore.create(path, config, overwrite)
+    store = RunStore.create(path, config, overwrite=True) if overwrite else open_or_create(path, config)
     return run(store, callbacks)
 
 
-def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) -> Explorer:
-    """The explorer that a config describes.
+def open_or_create(folder: Path, config: RunConfig) -> RunStore:
+    """Open the run in a folder, or make a new one where there is none.
 
     Args:
-        config: The config.
-        initial_data: Measurements [N, ...] that it will start from; they need room beside those of the rounds.
+        folder: Folder of the run; one that does not exist or is empty becomes a new run.
+        config: The config of the run; a run with another one is rejected.
+    """
+    new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    if new:
+        return RunStore.create(folder, config, overwrite=folder.exists())
+    store = RunStore.open(folder)
+    check_same_config(store.config, config, folder)
+    store.config = with_absolute_paths(config)  # with the caller's own classes
+    return store
 
+
+def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) -> Explorer:
+    """Make the explorer that a config describes.
+
+    Args:
+        config: The config of the run.
+        initial_data: Measurements [N, ...] that it will start from; they need room beside those of the rounds.
     """
     method = config.method
     if config.exploration_task is not None:
@@ -75,12 +84,11 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
 
 
 def restore_explorer(store: RunStore, round_number: int) -> Explorer:
-    """The explorer as it was after a round.
+    """Make the explorer as it was after a round.
 
     Args:
         store: The run.
         round_number: A round with a checkpoint; 0 for the beginning.
-
     """
     initial_data = store.load_initial_data()
     explorer = build_explorer(store.config, initial_data)
@@ -93,19 +101,19 @@ def restore_explorer(store: RunStore, round_number: int) -> Explorer:
 
 
 def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | None = None) -> Explorer:
-    """Explore until all rounds are done, or until the stopping rule of the config is satisfied.
+    """Explore until all rounds are done or the stopping rule of the config applies.
 
     Args:
         store: The run.
-        callbacks: Who listens.
+        callbacks: Called in this order as the run proceeds.
         from_round: Start after this round; by default after the newest checkpoint.
 
     Returns:
         The explorer after the last round.
-
     """
     if not has_simulator(store.config.world):
-        raise SondeError(f"{store.folder}: only its owner can run this system; continue with sonde.Experiment (ask and tell)")
+        name = type(store.config.world).__name__
+        raise SondeError(f"{store.folder}: Sonde cannot run {name} itself; continue with sonde.Experiment (ask and tell)")
     listeners = Callbacks(callbacks)
     with store.locked(), SimulatorPool() as pool:
         checkpoints = store.checkpoints()
@@ -119,35 +127,36 @@ def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | N
 
 
 @contextlib.contextmanager
-def _listening(listeners: Callback, store: RunStore) -> Iterator[None]:
-    listeners.on_run_start(store.config, store.load_metrics())
+def _listening(listeners: Callback, store: RunStore) -> Generator[None]:
     try:
+        listeners.on_run_start(store.config, store.load_metrics())
         yield
     finally:
         listeners.on_run_end()
 
 
 class RoundClock:
-    """The phases of one round: tells callbacks when each begins, and adds up how long it took."""
+    """Announces the phases of one round to callbacks, and adds up how long each took."""
 
     def __init__(self, listeners: Callback, round_number: int):
         """Start with no time spent.
 
         Args:
-            listeners: Who is told.
+            listeners: Called when a phase begins.
             round_number: The round, from 1.
-
         """
         self.listeners, self.round = listeners, round_number
         self.seconds: dict[str, float] = dict.fromkeys(("plan", "fit", "world", "evaluate"), 0.0)
 
     def __call__(self, phase: str, work: Callable[[], Result]) -> Result:
-        """Do some work as a phase.
+        """Do some work as part of a phase.
 
         Args:
-            phase: Name of the phase.
-            work: What to do.
+            phase: One of `PHASES`.
+            work: The work to do.
 
+        Returns:
+            What `work` returns.
         """
         self.listeners.on_phase(self.round, phase, "")
         began = time.perf_counter()
@@ -156,12 +165,11 @@ class RoundClock:
         return result
 
     def on_step(self, phase: str, what: str = "") -> OnStep:
-        """What to call after each step of a host world.
+        """Make the function that is called after each step of a host world.
 
         Args:
             phase: The phase that the steps belong to.
             what: What is being run, such as a task.
-
         """
         return lambda taken, _: self.listeners.on_phase(self.round, phase, f"{what} {taken}".strip())
 
@@ -173,31 +181,29 @@ def collect(
     """Ask for a policy and run it on the true system, as often as the config says.
 
     Args:
-        config: The config.
-        explorer: Who is asked.
-        pool: Simulators to reuse.
+        config: The config of the run.
+        explorer: The explorer to ask.
+        pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
 
     Returns:
         The policy, and the measurements of the round.
-
     """
     controller = explorer.ask()
-    rollouts = Rollouts(config.horizon, config.rollouts, config.max_copies)
+    rollouts = RolloutSettings(config.horizon, config.rollouts, config.max_copies)
     first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
 @double_precision
 def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool) -> None:
-    """Ask, roll out, learn.
+    """Run one round: ask, roll out, learn.
 
     Args:
         store: The run.
         explorer: The explorer, which is changed.
-        listeners: Who is told.
-        pool: Open simulators.
-
+        listeners: Called as the round proceeds.
+        pool: Open simulators to reuse.
     """
     clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
     policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, clock.on_step("plan")))
@@ -216,21 +222,20 @@ def learn(
     clock: RoundClock,
     pool: SimulatorPool | None = None,
 ) -> list[Row]:
-    """Tell, evaluate, save: the end of every round, whoever ran it.
+    """Tell, evaluate and save: the part of a round that does not depend on who runs the system.
 
-    The measurements [S, T, ...] come to disk first: they cost more than what is learned from them.
+    The measurements come to disk first: they cost more than what is learned from them.
 
     Args:
         store: The run.
         explorer: The explorer, which is changed.
-        trajectory: Measurements of the round.
+        trajectory: Measurements of the round [S, T, ...].
         policies: Policies of the round, by name.
         clock: The clock of the round.
-        pool: Open simulators.
+        pool: Open simulators to reuse.
 
     Returns:
         Metrics of the round, one row per seed.
-
     """
     config, number, before = store.config, clock.round, explorer.posterior
     first = explorer.transitions == 0

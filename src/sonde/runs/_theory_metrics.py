@@ -1,4 +1,4 @@
-"""What a run notes of the theory after each episode, where its assumptions are kept: Gaussian processes that never change."""
+"""Metrics of the OpAx paper's theory, for runs that meet its assumption: a Gaussian process with a fixed prior."""
 
 import functools
 
@@ -14,10 +14,10 @@ from sonde.data import Data
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
 from sonde.models import RKHSBeta
-from sonde.models._beta import LARGEST
+from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._prior import Prior, plain_gp, told_and_left
+from sonde.models._prior import Prior, information_and_variances, underlying_gp
 from sonde.runs._config import RunConfig
 from sonde.theory._information import greedy_information
 from sonde.theory._rates import theorem_bound
@@ -25,18 +25,21 @@ from sonde.worlds import World
 
 
 def rkhs_rule(config: RunConfig) -> RKHSBeta:
-    """The theory's rule for beta: the run's own, if that is what it uses.
+    """The theory's rule for beta, with the settings of the run if it uses that rule.
 
     Args:
         config: The config of the run.
-
     """
     rule = config.confidence.beta_rule
     return rule if isinstance(rule, RKHSBeta) else RKHSBeta()
 
 
 def keeps_its_prior(config: RunConfig) -> bool:
-    """Whether the prior is the same in all episodes, so that the theory applies: nothing is fitted, nothing recalibrated."""
+    """Whether the prior is the same in all rounds, so that the theory applies: nothing is fitted or recalibrated.
+
+    Args:
+        config: The config of the run.
+    """
     return (
         isinstance(config.model, GaussianProcess)
         and config.model.hyperparameters == "fixed"
@@ -48,14 +51,15 @@ def keeps_its_prior(config: RunConfig) -> bool:
 def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: RKHSBeta) -> tuple[Array, Array, Array]:
     """Information gain per output, beta per output, and the largest 1/2 |sigma|^2 at the points."""
     prior = Prior.of(posterior)
-    # what is fixed is the same for all outputs, but for their units
-    told, left = told_and_left(prior.only(0), points, data.inputs(), data.mask())
-    information = jnp.broadcast_to(told, prior.noise_std.shape)
-    return information, rule.by_theory(posterior, information), 0.5 * jnp.max(left, initial=0.0) * jnp.sum(prior.noise_std**2)
+    # fixed hyper-parameters are the same for all outputs, up to their units
+    gain, variances = information_and_variances(prior.for_output(0), points, data.inputs(), data.mask())
+    information = jnp.broadcast_to(gain, prior.noise_std.shape)
+    uncertainty = 0.5 * jnp.max(variances, initial=0.0) * jnp.sum(prior.noise_std**2)
+    return information, rule.from_information(posterior, information), uncertainty
 
 
 def _reachable_points(world: World) -> np.ndarray:
-    """What the world can reach [n, dz]; nothing where that cannot be known."""
+    """The reachable set of the world [n, dz]; empty if it is not known."""
     points = reachable_set(world)
     if points is None:
         return np.zeros((0, world.state_dim + world.action_dim))
@@ -65,7 +69,7 @@ def _reachable_points(world: World) -> np.ndarray:
 @functools.cache
 @double_precision
 def _maximum_information(model: GaussianProcess, world: World, count: int) -> np.ndarray:
-    """Greedy gamma_1 ... gamma_count on the world's reachable set, per output; it depends on nothing that is measured."""
+    """Greedy gamma_1 ... gamma_count on the reachable set, per output; it does not depend on measurements."""
     nothing = Data.empty(1, world.state_dim, world.action_dim)
     posterior = jax.jit(model.condition)(model.init(world.state_dim, world.action_dim, jax.random.key(0)), nothing)
     return greedy_information(Prior.of(posterior), _reachable_points(world), count)
@@ -73,20 +77,28 @@ def _maximum_information(model: GaussianProcess, world: World, count: int) -> np
 
 @double_precision
 def theory_metrics(explorer: Explorer, config: RunConfig) -> dict[str, np.ndarray]:
-    """The theory's quantities per run [S], with its own beta, whichever the planner uses; none where they mean nothing.
+    """The quantities of the theory, with its own beta even if the planner uses another one.
 
-    Information gains are summed over outputs; beta is that of the output for which it is largest. The uncertainty is the
-    left-hand side of Theorem 2, under the exact posterior whatever the model's rank, and the bound its right-hand side up to a
-    constant; both only where it is known what the world can reach.
+    Information gains are summed over outputs; beta is the largest over outputs. The uncertainty is the left-hand side of
+    Theorem 2 under the exact posterior, regardless of the model's rank, and the bound is its right-hand side up to a constant;
+    both need a world whose reachable set is known.
+
+    Args:
+        explorer: The explorer after a round.
+        config: The config of the run.
+
+    Returns:
+        Values per seed [S] by key; empty if the assumptions of the theory are not met.
     """
-    if not keeps_its_prior(config) or explorer.capacity > LARGEST or explorer.round == 0:
+    if not keeps_its_prior(config) or explorer.capacity > MAX_MEASUREMENTS or explorer.round == 0:
         return {}
     assert isinstance(config.model, GaussianProcess)
     rule = rkhs_rule(config)
-    posterior, points = plain_gp(explorer.posterior), _reachable_points(config.world)
-    # one run after the other: each has a matrix of all its data
+    posterior, points = underlying_gp(explorer.posterior), _reachable_points(config.world)
+    # one seed after the other, since each has a matrix of all its data
     found = [
-        _of_one_seed(*one_seed((posterior, explorer.data), run), jnp.asarray(points), rule) for run in range(explorer.num_seeds)
+        _of_one_seed(*one_seed((posterior, explorer.data), seed), jnp.asarray(points), rule)
+        for seed in range(explorer.num_seeds)
     ]
     information, beta, uncertainty = (np.stack([np.asarray(part[i]) for part in found]) for i in range(3))
     metrics = {"theory/information_gain": information.sum(axis=1), "theory/beta": beta.max(axis=1)}

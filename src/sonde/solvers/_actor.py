@@ -1,4 +1,4 @@
-"""A policy that is a network: a Gaussian over the controls, squashed into [-1, 1] by tanh."""
+"""The policy of soft actor-critic: a network whose output is a Gaussian over the controls, squashed into [-1, 1] by tanh."""
 
 import math
 from typing import Any
@@ -16,64 +16,87 @@ from sonde.models._normaliser import Normaliser
 from sonde.solvers._policy import Policy
 
 LOG_STD_RANGE = (-5.0, 2.0)
+"""Smallest and largest log-std of the Gaussian, before tanh."""
 
 
-def squashed(
+def squashed_gaussian(
     output: Float32[Array, "*batch outputs"], noise: Float32[Array, "*batch dc"]
 ) -> tuple[Float32[Array, "*batch dc"], Float32[Array, "*batch"]]:
-    """Controls that an actor's output makes of standard normal noise, and the log-density of those controls."""
+    """Sample controls from an actor's output.
+
+    Args:
+        output: Output of the actor's network: means, then raw log-stds.
+        noise: Standard normal noise.
+
+    Returns:
+        The controls, and their log-density.
+    """
     mean, raw = jnp.split(output, 2, axis=-1)
     low, high = LOG_STD_RANGE
     log_std = low + 0.5 * (high - low) * (jnp.tanh(raw) + 1)
-    before = mean + jnp.exp(log_std) * noise
+    before_tanh = mean + jnp.exp(log_std) * noise
     normal = -0.5 * noise**2 - log_std - 0.5 * math.log(2 * math.pi)
-    # log(1 - tanh(v)^2), written so that it does not lose its digits far from zero
-    squeeze = 2 * (math.log(2) - before - jax.nn.softplus(-2 * before))
-    return jnp.tanh(before), jnp.sum(normal - squeeze, axis=-1)
+    # log(1 - tanh(v)^2) in a form that keeps its precision far from zero
+    log_slope = 2 * (math.log(2) - before_tanh - jax.nn.softplus(-2 * before_tanh))
+    return jnp.tanh(before_tanh), jnp.sum(normal - log_slope, axis=-1)
 
 
-def middle(output: Float32[Array, "*batch outputs"]) -> Float32[Array, "*batch dc"]:
-    """The controls in the middle of the distribution."""
+def squashed_mean(output: Float32[Array, "*batch outputs"]) -> Float32[Array, "*batch dc"]:
+    """Controls of an actor without noise.
+
+    Args:
+        output: Output of the actor's network.
+    """
     return jnp.tanh(jnp.split(output, 2, axis=-1)[0])
 
 
-def response(
+def adversary_controls(
     adversary: Network, states: Float[Array, "batch dx"], controls: Float32[Array, "batch dc"]
-) -> Float32[Array, "batch do"]:
-    """What an actor that sees another's controls does, in the middle of its distribution."""
-    return middle(adversary(jnp.concatenate([states, controls], axis=-1)))
+) -> Float32[Array, "batch da"]:
+    """Controls of an adversary without noise.
+
+    Args:
+        adversary: The adversary's network.
+        states: Normalised states.
+        controls: Controls of the actor, which the adversary sees.
+    """
+    return squashed_mean(adversary(jnp.concatenate([states, controls], axis=-1)))
 
 
 class ActorPolicy(Policy):
-    """The middle of the actor's distribution; beyond the action, the controls are for the imagination only."""
+    """The actor without noise; of its controls, only the action is used (the others are for the imagination)."""
 
     network: Network
     normaliser: Normaliser
     action_dim: int = eqx.field(static=True)
     adversary: Network | None = None
-    """What it was trained against, if anything was."""
+    """The adversary that it was trained against, if there was one."""
 
-    def start(self) -> None:
-        """Remembers nothing."""
+    def initial_state(self) -> None:
+        """No state."""
 
     def act(
         self, state: None, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
-        """A look at the network; it plans nothing."""
+        """Evaluate the network."""
         output = self.network(self.normaliser(x)[None])[0]
         return jnp.tanh(output[: self.action_dim]).astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
 
-    def response(self, x: Float[Array, " dx"]) -> Float[Array, " do"]:
-        """What the adversary does when it has seen what this policy does in `x`."""
+    def adversary_controls(self, x: Float[Array, " dx"]) -> Float[Array, " da"]:
+        """Controls of the adversary that the policy was trained against.
+
+        Args:
+            x: State of the system.
+        """
         assert self.adversary is not None
         states = self.normaliser(x)[None]
-        return response(self.adversary, states, middle(self.network(states)))[0].astype(x.dtype)
+        return adversary_controls(self.adversary, states, squashed_mean(self.network(states)))[0].astype(x.dtype)
 
     def to_bytes(self) -> bytes:
-        """All layers, with the leading axis of runs."""
+        """All layers, with a leading axis S, in the format that `sonde.control.deploy` documents."""
         arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
-        # a single entry: safetensors writes several in no fixed order, and equal runs shall have equal files
+        # only one metadata entry: safetensors writes several in random order, and equal runs must give equal files
         return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata={"format": FORMAT})

@@ -1,7 +1,7 @@
 """What a solver of a control problem must offer.
 
 A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans again at every step; its
-`state` lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
+own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
 """
 
 import abc
@@ -22,61 +22,95 @@ from sonde.solvers._problem import ControlProblem
 
 
 class Solver(abc.ABC):
-    """Problem in, policy out."""
+    """Control problem in, policy out."""
 
-    one_particle: ClassVar[bool] = False
-    """Whether it imagines steps of one particle, so that an objective cannot compare several."""
+    single_particle: ClassVar[bool] = False
+    """Whether it simulates one particle at a time, so that an objective cannot compare several."""
 
     def check(self, objective: Objective | None) -> None:
         """Reject an objective that this solver cannot maximise.
 
         Args:
-            objective: What plans are worth; None for a method that does not plan.
-
+            objective: The objective of plans; None for a method that does not plan.
         """
-        if self.one_particle and objective is not None and objective.compares_particles:
+        if self.single_particle and objective is not None and objective.compares_particles:
             raise SondeError(
-                f"{type(self).__name__} imagines one particle at a time and cannot maximise {type(objective).__name__}, "
-                "which compares several; use the solver icem"
+                f"solver: {type(self).__name__} simulates one particle at a time and cannot maximise "
+                f"{type(objective).__name__}, which compares several; use the solver icem"
             )
 
     @abc.abstractmethod
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Policy:
-        """A good policy. `data` is what was measured: where imagined trajectories may begin."""
+        """Make a policy for one seed.
+
+        Args:
+            problem: The control problem.
+            data: The measurements so far; imagined trajectories may start at visited states.
+            key: Randomness.
+        """
 
 
 class Planner(Solver):
-    """A solver that plans anew at every step."""
+    """A solver that plans again at every step."""
 
     @abc.abstractmethod
-    def start(self, problem: ControlProblem) -> Any:
-        """The state at the beginning of an episode."""
+    def initial_state(self, problem: ControlProblem) -> Any:
+        """The planner's own state at the start of an episode.
+
+        Args:
+            problem: The control problem.
+
+        Returns:
+            Any pytree of arrays.
+        """
 
     @abc.abstractmethod
     def plan(
         self, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, "H dc"], Any]:
-        """The best plan found from state `x`, and the next state of the planner."""
+        """Plan from a state of the system.
+
+        Args:
+            problem: The control problem.
+            state: The planner's own state.
+            x: State of the system.
+            key: Randomness of this step.
+
+        Returns:
+            The best plan found, and the planner's next state.
+        """
 
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> "PlanningPolicy":
-        """All work is left to the steps, so this serves one run as well as many."""
+        """A policy that plans when it acts; the same for one seed and for a leading axis S."""
         del data, key
         return PlanningPolicy(problem, self)
 
 
 class AnytimePlanner(Planner):
-    """A planner that works in turns and has a plan after each; what it carries from turn to turn is its `search`."""
+    """A planner that works in iterations and has a plan after each; between them it carries a `search`."""
 
     @abc.abstractmethod
     def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
-        """The size of each turn, if none is cut (samples, say): turns of one size share a compiled program.
+        """The size of each iteration, such as its number of samples; iterations of one size share a compiled program.
 
-        `share` asks for turns that are smaller by this factor, as far as that makes sense.
+        Args:
+            share: Factor in (0, 1] on the sizes; they shrink only as far as is reasonable.
+
+        Returns:
+            One size per iteration, for planning that is not interrupted.
         """
 
     @abc.abstractmethod
     def begin(self, problem: ControlProblem, state: Any) -> Any:
-        """The search before the first turn."""
+        """Start the search of one step.
+
+        Args:
+            problem: The control problem.
+            state: The planner's own state.
+
+        Returns:
+            The search before its first iteration: any pytree of arrays.
+        """
 
     @abc.abstractmethod
     def improve(
@@ -89,45 +123,65 @@ class AnytimePlanner(Planner):
         last: Bool[Array, ""],
         size: int,
     ) -> Any:
-        """The search after one more turn, counted from 0; `last`: none will follow. `key` is the same for all turns."""
+        """Run one more iteration.
+
+        Args:
+            problem: The control problem.
+            search: The search so far.
+            x: State of the system.
+            key: Randomness of this step; the same for all its iterations.
+            iteration: Number of the iteration, from 0.
+            last: Whether no other iteration follows.
+            size: Size of the iteration.
+
+        Returns:
+            The search after this iteration.
+        """
 
     @abc.abstractmethod
     def finish(self, search: Any) -> tuple[Float[Array, "H dc"], Any]:
-        """The best plan found, and the next state of the planner."""
+        """End the search of one step.
+
+        Args:
+            search: The search after any number of iterations.
+
+        Returns:
+            The best plan found, and the planner's next state.
+        """
 
     def plan(
         self, problem: ControlProblem, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, "H dc"], Any]:
-        """All turns: one scan per size, so that a constant size compiles a single turn."""
+        """Run all iterations: one scan per size, so that a constant size compiles a single iteration."""
         sizes, search = self.iteration_sizes(), self.begin(problem, state)
 
         def improve(size, search, iteration):
             return self.improve(problem, search, x, key, iteration, iteration == len(sizes) - 1, size), None
 
         for size, numbered in itertools.groupby(enumerate(sizes), key=lambda pair: pair[1]):
-            iteration_sizes = jnp.asarray([iteration for iteration, _ in numbered])
-            search, _ = jax.lax.scan(lambda s, iteration, size=size: improve(size, s, iteration), search, iteration_sizes)
+            numbers = jnp.asarray([iteration for iteration, _ in numbered])
+            search, _ = jax.lax.scan(lambda s, iteration, size=size: improve(size, s, iteration), search, numbers)
         return self.finish(search)
 
 
 class PlanningPolicy(AnytimePolicy):
-    """Solves a control problem anew at every step."""
+    """Plans at every step and takes the first action of the plan."""
 
     problem: ControlProblem
     planner: Planner = eqx.field(static=True)
     reports_information: bool = eqx.field(static=True, default=True)
-    """Whether `act` says what information it expects; that takes one more imagined plan, which a task has no use for."""
+    """Whether `act` returns the expected information gain; that takes one more imagined plan, which a task does not need."""
 
     def with_goal(self, goal: Float[Array, "*seeds dg"] | None) -> "PlanningPolicy":
-        """The goal becomes part of the problem; None leaves it as it is."""
+        """The same policy with the goal in its control problem."""
         return self if goal is None else replace(self, problem=replace(self.problem, goal=goal))
 
-    def start(self) -> Any:
-        """The planner's."""
-        return self.planner.start(self.problem)
+    def initial_state(self) -> Any:
+        """The planner's initial state."""
+        return self.planner.initial_state(self.problem)
 
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
-        """The first action of the best plan."""
+        """Take the first action of the best plan."""
         imagine_key = jax.random.split(key)[1]
         plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
         action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
@@ -136,22 +190,28 @@ class PlanningPolicy(AnytimePolicy):
         return action, state, expected
 
     def plan_key(self, key: Key[Array, ""]) -> Key[Array, ""]:
-        """What the planner knows of a step's randomness."""
+        """The planner's part of a step's randomness.
+
+        Args:
+            key: Randomness of the step, as `act` takes it.
+        """
         return jax.random.split(key)[0]
 
     @property
     def _anytime(self) -> AnytimePlanner:
         if not isinstance(self.planner, AnytimePlanner):
-            name = type(self.planner).__name__
-            raise SondeError(f"{name} plans in one piece and cannot keep a budget; ask without one, or take the solver icem")
+            raise SondeError(
+                f"policy: a budget needs an AnytimePlanner, and {type(self.planner).__name__} cannot be interrupted; "
+                "ask without a budget or rate, or use the solver icem"
+            )
         return self.planner
 
     def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
-        """The planner's."""
+        """The planner's iteration sizes."""
         return self._anytime.iteration_sizes(share)
 
     def begin(self, state: Any) -> Any:
-        """The planner's search."""
+        """Start the planner's search."""
         return self._anytime.begin(self.problem, state)
 
     def improve(
@@ -163,20 +223,30 @@ class PlanningPolicy(AnytimePolicy):
         last: Bool[Array, ""],
         size: int,
     ) -> Any:
-        """A turn of the planner."""
+        """Run one more iteration of the planner."""
         return self._anytime.improve(self.problem, search, x, self.plan_key(key), iteration, last, size)
 
     def finish(self, search: Any) -> tuple[Float[Array, "H du"], Any]:
-        """The actions of the best plan found so far; what it would tell is not imagined, since that takes time."""
+        """Return the actions of the best plan so far; the expected information is left out because it takes time."""
         plan, state = self._anytime.finish(search)
         return planned_actions(self.problem, plan), state
 
 
 def planned_actions(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, "H du"]:
-    """What the plan does, now and later."""
+    """The actions of a plan, clipped to [-1, 1].
+
+    Args:
+        problem: The control problem.
+        plan: Controls of each step.
+    """
     return jnp.clip(plan[:, : problem.action_dim], -1.0, 1.0)
 
 
 def first_action(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, " du"]:
-    """What the plan does now."""
+    """The first action of a plan, clipped to [-1, 1].
+
+    Args:
+        problem: The control problem.
+        plan: Controls of each step.
+    """
     return planned_actions(problem, plan)[0]

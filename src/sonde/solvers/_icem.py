@@ -1,8 +1,9 @@
-"""iCEM: the improved cross-entropy method (Pinneri et al. 2021), planning anew at every step with a receding horizon.
+"""iCEM: the improved cross-entropy method (Pinneri et al. 2021), a sampling-based planner with a receding horizon.
 
-Per step: the last plan's mean, shifted by one, is the centre of the search and its spread is reset. Each iteration draws plans
-of coloured noise around the mean, adds the better ones of the last iteration (the first iteration: of the last step, shifted),
-keeps the elite, and moves mean and spread towards it. The best plan ever seen at this step wins.
+At each step, the search starts at the mean of the previous step, shifted by one, with its standard deviation reset. Each
+iteration samples plans with coloured noise around the mean, adds the best plans of the previous iteration (in the first
+iteration: of the previous step, shifted), selects the elites, and moves mean and standard deviation towards them. The plan is
+the best one of all iterations of the step.
 """
 
 from dataclasses import dataclass
@@ -20,14 +21,14 @@ from sonde.solvers._problem import ControlProblem
 
 
 class ICEMState(eqx.Module):
-    """What one step hands to the next: the mean plan and the elites that are kept."""
+    """What one step passes to the next: the mean plan and the elites that are kept (NaN where there are none yet)."""
 
     mean: Float[Array, "H dc"]
     kept: Float[Array, "keep H dc"]
 
 
 class ICEMSearch(eqx.Module):
-    """What one iteration hands to the next: where to draw, the elites that are kept, and the best plan of this step."""
+    """What one iteration passes to the next: the sampling distribution, the elites that are kept, and the best plan so far."""
 
     mean: Float[Array, "H dc"]
     std: Float[Array, "H dc"]
@@ -38,33 +39,33 @@ class ICEMSearch(eqx.Module):
 
 @dataclass(frozen=True)
 class ICEM(AnytimePlanner):
-    """Sampling-based planner with a receding horizon."""
+    """Improved cross-entropy method: sampling-based planning with a receding horizon."""
 
     horizon: int = 20
-    """Steps that a plan looks ahead."""
+    """Steps of a plan."""
     samples: int = 500
-    """Plans drawn per iteration (the first one, when they decay)."""
+    """Plans sampled per iteration; with decay, in the first iteration."""
     elites: int = 50
-    """Plans that shape the next iteration."""
+    """Best plans of an iteration, which set the mean and the standard deviation of the next."""
     iterations: int = 10
     """Iterations per step."""
     exponent: float = 0.25
-    """Colour of the noise: power falls with frequency as f^-exponent."""
+    """Colour of the noise: its power falls with frequency as f^-exponent."""
     keep_fraction: float = 0.3
-    """Fraction of the elites that joins the next iteration, and, shifted, the next step."""
+    """Fraction of the elites that is added to the samples of the next iteration and, shifted, of the next step."""
     initial_std: float = 0.5
-    """Spread of the controls at the first iteration of each step."""
+    """Standard deviation of the controls in the first iteration of each step."""
     momentum: float = 0.1
-    """How much of the old mean and spread each iteration retains."""
+    """Weight of the old mean and standard deviation in the update after each iteration."""
     decay: float = 1.0
-    """Each iteration draws this factor fewer plans than the one before, though never fewer than twice the elites."""
+    """Factor by which the number of samples shrinks from one iteration to the next; at least twice the elites are sampled."""
     aggregate: Literal["sum", "best"] = "sum"
-    """What a plan is worth: the sum of its steps' rewards, or its best step's; the mean over particles of that."""
+    """Value of a plan: the sum of its rewards, or its largest reward, for each particle; then the mean over particles."""
     use_mean: bool = True
-    """Also try the mean itself, in the last iteration."""
+    """Also evaluate the mean itself, in the last iteration."""
 
     def __post_init__(self):
-        """Refuse settings that cannot work."""
+        """Reject settings that cannot work."""
         positive(
             "solver",
             horizon=self.horizon,
@@ -87,28 +88,28 @@ class ICEM(AnytimePlanner):
 
     @property
     def kept_elites(self) -> int:
-        """How many elites are handed on."""
+        """Number of elites that are passed on."""
         return round(self.keep_fraction * self.elites)
 
     def sample_counts(self) -> list[int]:
-        """Plans drawn in each iteration."""
+        """Number of plans sampled in each iteration."""
         least = min(2 * self.elites, self.samples)
         return [max(int(self.samples / self.decay**i), least) for i in range(self.iterations)]
 
     def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
-        """A turn is an iteration; its size is how many plans it draws, no fewer than twice the elites."""
+        """Number of plans sampled in each iteration, times `share`, but at least twice the elites."""
         least = min(2 * self.elites, self.samples)
         return tuple(max(int(share * count), least) for count in self.sample_counts())
 
-    def start(self, problem: ControlProblem) -> ICEMState:
-        """Nothing planned: the mean is to do nothing, and no plans are kept from before (NaN; never chosen)."""
+    def initial_state(self, problem: ControlProblem) -> ICEMState:
+        """A mean of zeros, and no elites from before (NaN, which is never chosen)."""
         mean = jnp.zeros((self.horizon, problem.control_dim))
         return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan, mean.dtype))
 
     def begin(self, problem: ControlProblem, state: ICEMState) -> ICEMSearch:
-        """The mean of the last step, with its spread reset."""
-        worst = jnp.asarray(-jnp.inf, jnp.float32)
-        return ICEMSearch(state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, worst)
+        """Start at the mean of the previous step, with the standard deviation reset."""
+        no_value = jnp.asarray(-jnp.inf, jnp.float32)
+        return ICEMSearch(state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, no_value)
 
     def improve(
         self,
@@ -120,20 +121,20 @@ class ICEM(AnytimePlanner):
         last: Bool[Array, ""],
         size: int,
     ) -> ICEMSearch:
-        """One iteration with `size` draws."""
-        worth = jnp.sum if self.aggregate == "sum" else jnp.max
+        """Run one iteration with `size` samples."""
+        over_steps = jnp.sum if self.aggregate == "sum" else jnp.max
         noise_key, draws_key = jax.random.split(jax.random.fold_in(key, iteration))
         noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
-        drawn = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
-        if self.use_mean:  # in the last iteration it takes the place of one draw
-            drawn = drawn.at[0].set(jnp.where(last, search.mean, drawn[0]))
-        plans = jnp.concatenate([drawn, search.kept])
-        # of each particle first: the best moment of a plan is another one in each of its futures
-        values = jnp.mean(worth(problem.rewards(x, plans, draws_key), axis=-1), axis=-1)
-        # ranked in single precision: plans that agree to it are ties and go by their order, so that the last digits of a
-        # double, which depend on how many runs are in lockstep, decide nothing
-        # a plan that is none may still have a value: many rewards compare, and NaN compares as false
+        sampled = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
+        if self.use_mean:  # in the last iteration it replaces one sample
+            sampled = sampled.at[0].set(jnp.where(last, search.mean, sampled[0]))
+        plans = jnp.concatenate([sampled, search.kept])
+        # over the steps first: the largest reward of a plan comes at another step for each particle
+        values = jnp.mean(over_steps(problem.rewards(x, plans, draws_key), axis=-1), axis=-1)
+        # a plan of NaN may have a finite value: a reward that compares numbers treats NaN as false
         usable = jnp.isfinite(values) & jnp.all(jnp.isfinite(plans), axis=(1, 2))
+        # ranked in single precision, where nearly equal values are ties and keep their order: the last digits of a double
+        # depend on the number of seeds in lockstep, and must not decide
         ranks = jnp.where(usable, values, -jnp.inf).astype(jnp.float32)
         top_values, top = jax.lax.top_k(ranks, self.elites)
         elite = plans[top]
@@ -147,7 +148,7 @@ class ICEM(AnytimePlanner):
         )
 
     def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
-        """The best plan seen, and the shifted mean and elites for the next step."""
+        """Return the best plan, and the shifted mean and elites for the next step."""
 
         def shift(plan):  # the last step is repeated
             return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)

@@ -1,4 +1,4 @@
-"""What soft actor-critic learns, and from what."""
+"""The parameters of soft actor-critic, and the imagined transitions that it learns from."""
 
 from typing import Any, NamedTuple
 
@@ -9,10 +9,11 @@ from jaxtyping import Array, Float, Float32
 from sonde.imagination import NoiseDraws
 from sonde.models import Prediction
 from sonde.models._network import Network
+from sonde.solvers._actor import squashed_gaussian
 
 
 class PendingSteps(NamedTuple):
-    """Imagined steps before an adversary has chosen; states in their own units."""
+    """Imagined steps whose next states depend on the adversary's choice; states in their own units."""
 
     x: Float[Array, "*n dx"]
     controls: Float[Array, "*n dc"]
@@ -21,63 +22,127 @@ class PendingSteps(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Imagined transitions; states in the networks' units."""
+    """Imagined transitions; states are normalised."""
 
     states: Float32[Array, "*n dx"]
     controls: Float32[Array, "*n dc"]
     rewards: Float32[Array, "*n"]
     next_states: Float32[Array, "*n dx"]
     pending: PendingSteps | None = None
-    """The same steps, for an adversary to answer them anew."""
+    """The same steps before the adversary's choice, so that a later adversary can choose again."""
 
 
 class Adversary(eqx.Module):
-    """A second actor, which chooses what the imagination leaves to an adversary."""
+    """A second actor, which chooses the adversary's controls."""
 
     network: Network
     log_temperature: Float32[Array, ""]
 
 
 class Learner(eqx.Module):
-    """All that training changes."""
+    """Everything that training changes."""
 
     actor: Network
     critics: tuple[Network, Network]
-    targets: tuple[Network, Network]
+    target_critics: tuple[Network, Network]
     log_temperature: Float32[Array, ""]
     optimiser_states: Any
     adversary: Adversary | None = None
 
 
-def value(
+def q_value(
     critic: Network, states: Float32[Array, "batch dx"], controls: Float32[Array, "batch dc"]
 ) -> Float32[Array, " batch"]:
-    """What a critic expects of these controls."""
+    """The return that one critic predicts.
+
+    Args:
+        critic: The critic.
+        states: Normalised states.
+        controls: Controls of the actor.
+    """
     return critic(jnp.concatenate([states, controls], axis=-1))[:, 0]
 
 
-def lowest(
+def min_q_value(
     critics: tuple[Network, Network], states: Float32[Array, "batch dx"], controls: Float32[Array, "batch dc"]
 ) -> Float32[Array, " batch"]:
-    """The more cautious of two opinions."""
-    return jnp.minimum(*(value(critic, states, controls) for critic in critics))
+    """The smaller of the returns that two critics predict, which counters overestimation.
+
+    Args:
+        critics: Both critics.
+        states: Normalised states.
+        controls: Controls of the actor.
+    """
+    return jnp.minimum(*(q_value(critic, states, controls) for critic in critics))
 
 
-def rescaled(learner: Learner, factor: Float32[Array, ""]) -> Learner:
-    """The same critics in other units: the last layer is linear, so multiplying it multiplies what it predicts."""
+def critic_loss(critics: tuple[Network, Network], batch: Batch, target: Float32[Array, " batch"]) -> Float32[Array, ""]:
+    """Half the mean squared error of both critics.
+
+    Args:
+        critics: Both critics.
+        batch: Imagined transitions.
+        target: Returns to predict.
+    """
+    predicted = [q_value(critic, batch.states, batch.controls) for critic in critics]
+    first, second = (0.5 * jnp.mean((each - target) ** 2) for each in predicted)
+    return first + second
+
+
+def actor_loss(
+    actor: Network,
+    critics: tuple[Network, Network],
+    temperature: Float32[Array, ""],
+    states: Float32[Array, "batch dx"],
+    noise: Float32[Array, "batch dc"],
+) -> tuple[Float32[Array, ""], Float32[Array, ""]]:
+    """The negative value of the actor's controls, entropy included.
+
+    Args:
+        actor: The actor.
+        critics: Both critics.
+        temperature: Value of a nat of entropy.
+        states: Normalised states.
+        noise: Standard normal noise for the controls.
+
+    Returns:
+        The loss, and the mean log-density of the controls.
+    """
+    controls, log_density = squashed_gaussian(actor(states), noise)
+    value = min_q_value(critics, states, controls)
+    return jnp.mean(temperature * log_density - value), jnp.mean(log_density)
+
+
+def with_rescaled_critics(learner: Learner, factor: Float32[Array, ""]) -> Learner:
+    """Multiply what the critics and target critics predict.
+
+    Args:
+        learner: The learner.
+        factor: Factor on the predictions; the last layer is linear, so it is applied there.
+    """
 
     def rescale(network: Network) -> Network:
         weights = (*network.weights[:-1], network.weights[-1] * factor)
         return Network(weights, (*network.biases[:-1], network.biases[-1] * factor))
 
     both = lambda pair: (rescale(pair[0]), rescale(pair[1]))
-    return eqx.tree_at(lambda it: (it.critics, it.targets), learner, (both(learner.critics), both(learner.targets)))
+    parts = lambda learner: (learner.critics, learner.target_critics)
+    return eqx.tree_at(parts, learner, (both(learner.critics), both(learner.target_critics)))
 
 
-def sound(
+def replace_nonfinite(
     x: Float[Array, "n dx"], x_next: Float[Array, "n dx"], rewards: Float[Array, " n"]
 ) -> tuple[Float[Array, "n dx"], Float[Array, " n"]]:
-    """A model that is perturbed far from its data may answer with infinity: such a step leads nowhere, and none is worse."""
+    """Replace steps that are not finite, as a model may predict far from its data.
+
+    Args:
+        x: States.
+        x_next: Next states.
+        rewards: Rewards.
+
+    Returns:
+        Next states and rewards, where a step that is not finite stays in its state and gets the smallest finite reward.
+    """
     finite = jnp.isfinite(rewards) & jnp.all(jnp.isfinite(x_next), axis=-1)
-    least = jnp.where(jnp.any(finite), jnp.min(jnp.where(finite, rewards, jnp.inf)), 0.0)
-    return jnp.where(finite[:, None], x_next, x), jnp.where(finite, rewards, least)
+    smallest = jnp.where(jnp.any(finite), jnp.min(jnp.where(finite, rewards, jnp.inf)), 0.0)
+    return jnp.where(finite[:, None], x_next, x), jnp.where(finite, rewards, smallest)

@@ -1,4 +1,4 @@
-"""Policies: rules that turn states into actions, one step at a time."""
+"""Policies: functions from states to actions whose own state is passed from step to step, so that a whole rollout compiles."""
 
 import abc
 from typing import Any
@@ -10,39 +10,64 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 
 class Policy(eqx.Module):
-    """A rule that turns states into actions, one step at a time."""
+    """A function from states to actions, one step at a time."""
 
     @abc.abstractmethod
-    def start(self) -> Any:
-        """The state of the policy at the beginning of an episode."""
+    def initial_state(self) -> Any:
+        """The policy's own state at the start of an episode: any pytree of arrays, or None."""
 
     @abc.abstractmethod
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
-        """The action, the next state of the policy, and the information that it expects per step (NaN: it does not plan)."""
+        """Choose an action.
+
+        Args:
+            state: The policy's own state.
+            x: State of the system.
+            key: Randomness of this step.
+
+        Returns:
+            The action in [-1, 1], the policy's next state, and the information gain per step that it expects in nats (NaN if it
+            does not plan).
+        """
 
     def with_goal(self, goal: Float[Array, "*seeds dg"] | None) -> "Policy":
-        """The same policy for this goal; one that does not plan has no use for it."""
+        """The same policy for another goal; policies that do not plan ignore it.
+
+        Args:
+            goal: The goal; None leaves the policy as it is.
+        """
         del goal
         return self
 
     def to_bytes(self) -> bytes | None:
-        """The content of a file from which `sonde.control.deploy` makes the same policy; None if it needs more than a file can hold."""
+        """Content of a file for `sonde.load_policy`; None if the policy cannot be used without JAX."""
         return None
 
 
 class AnytimePolicy(Policy):
-    """A policy that thinks about each action in turns, and can act after any of them."""
+    """A policy that plans each action in iterations, and can act after any of them."""
 
     @abc.abstractmethod
     def iteration_sizes(self, share: float = 1.0) -> tuple[int, ...]:
-        """The size of each turn, if none is cut; turns of one size share a compiled program.
+        """The size of each iteration, such as its number of samples; iterations of one size share a compiled program.
 
-        `share` asks for turns that are smaller by this factor, as far as that makes sense.
+        Args:
+            share: Factor in (0, 1] on the sizes; they shrink only as far as is reasonable.
+
+        Returns:
+            One size per iteration, for planning that is not interrupted.
         """
 
     @abc.abstractmethod
     def begin(self, state: Any) -> Any:
-        """The search before the first turn."""
+        """Start the search for an action.
+
+        Args:
+            state: The policy's own state.
+
+        Returns:
+            The search before its first iteration: any pytree of arrays.
+        """
 
     @abc.abstractmethod
     def improve(
@@ -54,13 +79,30 @@ class AnytimePolicy(Policy):
         last: Bool[Array, ""],
         size: int,
     ) -> Any:
-        """The search after one more turn, counted from 0; `last`: none will follow."""
+        """Run one more iteration.
+
+        Args:
+            search: The search so far.
+            x: State of the system.
+            key: Randomness of this step; the same for all its iterations.
+            iteration: Number of the iteration, from 0.
+            last: Whether no other iteration follows.
+            size: Size of the iteration.
+
+        Returns:
+            The search after this iteration.
+        """
 
     @abc.abstractmethod
     def finish(self, search: Any) -> tuple[Float[Array, "H du"], Any]:
-        """The actions for this step and those to come, and the next state of the policy.
+        """End the search for an action.
 
-        Without a turn since `begin`, they are the last step's plan, shifted (nothing, at the beginning of an episode).
+        Args:
+            search: The search after any number of iterations; after none, the plan is that of the last step, shifted (all zeros
+                at the start of an episode).
+
+        Returns:
+            Actions for this step and the following ones, and the policy's next state.
         """
 
 
@@ -69,11 +111,11 @@ class RandomPolicy(Policy):
 
     action_dim: int = eqx.field(static=True)
 
-    def start(self) -> None:
-        """Remembers nothing."""
+    def initial_state(self) -> None:
+        """No state."""
 
     def act(
         self, state: None, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
-        """A random action."""
+        """Draw an action."""
         return jax.random.uniform(key, (self.action_dim,), x.dtype, -1.0, 1.0), None, jnp.asarray(jnp.nan, x.dtype)

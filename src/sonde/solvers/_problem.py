@@ -1,4 +1,4 @@
-"""The optimal-control problem that a planner faces."""
+"""The optimal-control problem that a solver is given."""
 
 import functools
 from dataclasses import replace
@@ -15,36 +15,48 @@ from sonde.solvers._worst_case import worst_case
 
 
 class ControlProblem(eqx.Module):
-    """Choose controls in [-1, 1]: per step the action u, then what the imagination lets the planner choose (eta).
+    """Choose controls in [-1, 1]^dc per step: the action u, then the imagination's extra controls (eta).
 
-    Where it lets an adversary choose instead, a plan is worth what is left of it when the adversary has seen it.
+    Where the imagination has an adversary, the adversary sees the plan and chooses its own controls in [-1, 1]^da; the rewards
+    of the plan are those that remain.
     """
 
     posterior: Posterior
+    """What was learned about the system."""
     imagination: Imagination = eqx.field(static=True)
+    """How next states are imagined."""
     objective: Objective = eqx.field(static=True)
+    """What is maximised."""
     state_dim: int = eqx.field(static=True)
+    """Number of state dimensions dx."""
     action_dim: int = eqx.field(static=True)
+    """Number of action dimensions du."""
     goal: Float[Array, "*seeds dg"] | None = None
-    """What the objective is told of, where a task has a goal; it is data, so that another goal compiles nothing."""
+    """Goal of the task, if it has one; an array, so that another goal does not recompile."""
 
     @property
     def control_dim(self) -> int:
-        """Numbers to choose per step."""
+        """Numbers dc that the planner chooses per step."""
         return self.action_dim + self.imagination.extra_controls(self.state_dim)
 
     @property
     def adversary_dim(self) -> int:
-        """Numbers that an adversary chooses per step; they stand behind the plan's own."""
+        """Numbers da that an adversary chooses per step; they follow the planner's own."""
         return self.imagination.adversary_controls(self.state_dim)
 
     @property
     def simulated_particles(self) -> int:
-        """Particles that can differ from each other."""
+        """Number of particles K that are simulated per plan."""
         return self.imagination.simulated_particles(self.posterior.ensemble_size)
 
     def imagine(self, x: Float[Array, " dx"], controls: Float[Array, "H dc"], key: Key[Array, ""]) -> Imagined:
-        """Run a plan in the mind, from state `x`; one that comes without the adversary's part is not opposed."""
+        """Simulate a plan on the model.
+
+        Args:
+            x: First state.
+            controls: Controls of each step, with or without the adversary's; without them the adversary does nothing.
+            key: Randomness of all particles.
+        """
         horizon = controls.shape[0]
         if controls.shape[1] == self.control_dim:
             controls = jnp.pad(controls, ((0, 0), (0, self.adversary_dim)))
@@ -66,43 +78,79 @@ class ControlProblem(eqx.Module):
     def step(
         self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Float[Array, ""]]:
-        """One imagined step of one particle: the next state, and what the step is worth."""
+        """Simulate one step of one particle on the model.
+
+        Args:
+            x: State.
+            control: Controls, followed by the adversary's if there is one.
+            particle: Number of the particle.
+            draws: Random numbers of this step.
+
+        Returns:
+            The next state and the reward.
+        """
         u, extra = control[: self.action_dim], control[self.action_dim :]
         x_next, prediction = self._advance(self.imagination.adopt(self.posterior, particle), x, u, extra, draws)
-        return x_next, self.worth(x, u, x_next, prediction)
+        return x_next, self.step_reward(x, u, x_next, prediction)
 
-    def worth(
+    def step_reward(
         self, x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"], prediction: Prediction
     ) -> Float[Array, ""]:
-        """What a single step is worth, of which this was predicted."""
+        """The reward of a single step of one particle.
+
+        Args:
+            x: State.
+            u: Action.
+            x_next: Imagined next state.
+            prediction: The model's prediction of the next state.
+        """
         predictions = jax.tree.map(lambda leaf: leaf[None, None], prediction)
         return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal))[0, 0]
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Prediction]:
-        """The next state as one particle imagines it, and what the posterior predicts of it."""
+        """The next state that a particle with the posterior `adopted` imagines, and the prediction of the whole posterior."""
         prediction = self.posterior.predict(x, u)
-        held = prediction if adopted is self.posterior else adopted.predict(x, u)
-        return self.imagination.next_state(held, extra, draws), prediction
+        own = prediction if adopted is self.posterior else adopted.predict(x, u)
+        return self.imagination.next_state(own, extra, draws), prediction
 
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
-        """What each of P plans is worth, for each particle and step by step. Every plan meets draws of its own."""
+        """The rewards of plans, in the worst case if there is an adversary; each plan has noise draws of its own.
+
+        Args:
+            x: First state.
+            plans: P plans of H steps.
+            key: Randomness.
+
+        Returns:
+            Rewards of each plan, particle and step.
+        """
         keys = jax.random.split(key, plans.shape[0])
         return jax.vmap(lambda plan, k: self.worst_case_rewards(x, plan, k)[1])(plans, keys)
 
     def worst_case_rewards(
         self, x: Float[Array, " dx"], plan: Float[Array, "H dc"], key: Key[Array, ""]
-    ) -> tuple[Float[Array, "H do"], Float[Array, "K H"]]:
-        """What the adversary, if there is one, answers to the plan, and what the plan is worth then."""
+    ) -> tuple[Float[Array, "H da"], Float[Array, "K H"]]:
+        """Let the adversary, if there is one, choose its controls against a plan.
+
+        Args:
+            x: First state.
+            plan: The plan.
+            key: Randomness of all particles.
+
+        Returns:
+            The adversary's controls, and the rewards of the plan under them.
+        """
 
         def rewards(problem: ControlProblem, eta: Array) -> Float[Array, "K H"]:
             return self.objective.rewards(problem.imagine(x, jnp.concatenate([plan, eta], axis=1), key))
 
-        nothing = jnp.zeros((plan.shape[0], self.adversary_dim), plan.dtype)
+        zero = jnp.zeros((plan.shape[0], self.adversary_dim), plan.dtype)
         if not isinstance(self.imagination, Pessimistic):
-            return nothing, rewards(self, nothing)
+            return zero, rewards(self, zero)
         perturbed = replace(self, imagination=Perturbed(self.imagination.noise, self.imagination.particles))
-        adversarial = functools.partial(rewards, self)
-        # a perturbation and an eta have slopes of the same sign, and the mean alone is much cheaper to ask for
-        return worst_case(adversarial, nothing, self.imagination.adversary_steps, functools.partial(rewards, perturbed))
+        # at zero, the gradients with respect to a perturbation and to eta have the same sign, and the first needs only the
+        # mean, which is much cheaper
+        near_zero = functools.partial(rewards, perturbed)
+        return worst_case(functools.partial(rewards, self), zero, self.imagination.adversary_steps, near_zero)

@@ -1,4 +1,4 @@
-"""Solve the control problems of S runs in lockstep."""
+"""Solve the control problems of S seeds in lockstep."""
 
 import equinox as eqx
 import jax
@@ -19,10 +19,22 @@ def _solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array,
 
 
 def solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
-    """A policy for each run: `problem` and `data` carry the leading axis S on their arrays."""
-    if isinstance(solver, Planner):  # nothing to compute yet
+    """Make a policy for each seed.
+
+    Args:
+        solver: The solver.
+        problem: The control problem, with a leading axis S on its arrays.
+        data: The measurements so far, with a leading axis S.
+        keys: Randomness, one key per seed.
+
+    Returns:
+        The policy, with a leading axis S on its arrays.
+    """
+    if isinstance(solver, Planner):  # nothing to compute before the first step
         return solver.policy(problem, data, keys)
     policy = _solve(solver, problem, data, keys)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy)):
-        raise SondeError(f"solver: {type(solver).__name__} diverged, its policy is not finite; lower its learning rates")
+        raise SondeError(
+            f"solver: expected a finite policy, but the training of {type(solver).__name__} diverged; lower its learning rates"
+        )
     return policy

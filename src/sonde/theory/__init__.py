@@ -1,8 +1,9 @@
-"""What the theory of the paper says, computed: information gains, their maxima, and the theorems' bounds."""
+"""Quantities of the OpAx paper's theory (Sukhija et al. 2023): information gains, confidence widths, the theorems' bounds."""
 
+from sonde._internal.lockstep import one_seed
 from sonde.models import Prior, held_out_beta, mean_norm, rkhs_beta
 from sonde.theory._information import (
-    GREEDY_SHARE,
+    GREEDY_FACTOR,
     exact_information_gain,
     greedy_information,
     greedy_model_complexity,
@@ -12,7 +13,7 @@ from sonde.theory._information import (
 from sonde.theory._rates import bound_exponent, information_exponent, information_growth, theorem_bound
 
 __all__ = [
-    "GREEDY_SHARE",
+    "GREEDY_FACTOR",
     "Prior",
     "bound_exponent",
     "exact_information_gain",
@@ -24,6 +25,7 @@ __all__ = [
     "information_growth",
     "mean_norm",
     "model_complexity",
+    "one_seed",
     "rkhs_beta",
     "theorem_bound",
 ]

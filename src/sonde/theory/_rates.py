@@ -1,4 +1,4 @@
-"""How fast uncertainty must fall by the paper's theorems.
+"""How fast uncertainty must fall by the theorems of the OpAx paper (Sukhija et al. 2023).
 
 Theorem 1 bounds the information that a round can still bring, Theorem 2 the largest 1/2 |sigma_N(z)|^2 in reach, both by a
 constant times beta_N T^(3/2) sqrt(C / N) after N rounds of T steps, where C is the model complexity MC_N or the maximum
@@ -19,19 +19,17 @@ def theorem_bound(beta: float, horizon: int, complexity: float, rounds: int) -> 
         horizon: Steps of each round T.
         complexity: The model complexity MC_N (Theorem 1) or the maximum information gain gamma_N (Theorem 2).
         rounds: Number of rounds N.
-
     """
     return float(beta * horizon**1.5 * np.sqrt(complexity / rounds))
 
 
 def information_growth(kernel: Kernel, points: np.ndarray | float, dim: int) -> np.ndarray:
-    """Maximum information gain gamma_n of a kernel, up to a constant, after the paper's table (Vakili et al. 2021).
+    """Maximum information gain gamma_n of a kernel, up to a constant, as in the OpAx paper's table (Vakili et al. 2021).
 
     Args:
         kernel: The kernel.
         points: Numbers of points n.
         dim: Number of input dimensions.
-
     """
     growth = kernel.information_growth(points, dim)
     if growth is None:
@@ -40,12 +38,11 @@ def information_growth(kernel: Kernel, points: np.ndarray | float, dim: int) -> 
 
 
 def information_exponent(kernel: Kernel, dim: int) -> float:
-    """Power of n with which gamma_n grows, logarithms aside.
+    """Power of n with which gamma_n grows, up to log factors.
 
     Args:
         kernel: The kernel.
         dim: Number of input dimensions.
-
     """
     exponent = kernel.information_exponent(dim)
     if exponent is None:
@@ -54,7 +51,7 @@ def information_exponent(kernel: Kernel, dim: int) -> float:
 
 
 def bound_exponent(kernel: Kernel, dim: int, constant_beta: bool = False) -> float:
-    """Power of N with which the bound on 1/2 |sigma_N|^2 falls, logarithms aside; at 0 or above nothing is promised.
+    """Power of N with which the bound on 1/2 |sigma_N|^2 falls, up to log factors; the bound is vacuous if it is 0 or above.
 
     Args:
         kernel: The kernel.
@@ -63,7 +60,6 @@ def bound_exponent(kernel: Kernel, dim: int, constant_beta: bool = False) -> flo
 
     Returns:
         The power; the standard deviation itself falls with half of it.
-
     """
     growth = information_exponent(kernel, dim)
     return (growth / 2 if constant_beta else growth) - 0.5

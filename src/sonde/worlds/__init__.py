@@ -4,7 +4,7 @@ To write your own, subclass `JaxWorld` or `HostWorld` as a frozen dataclass and 
 built-in ones for the command line.
 """
 
-from sonde.worlds._base import Coordinates, HostWorld, JaxWorld, Plane, Simulators, Stepped, Transitions, World, has_simulator
+from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World, has_simulator
 from sonde.worlds._cheetah import Cheetah
 from sonde.worlds._gym import GymWorld
 from sonde.worlds._mountain_car import MountainCar
@@ -13,6 +13,7 @@ from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._reacher import Reacher
 from sonde.worlds._swimmer import Swimmer
 from sonde.worlds._task import GoalRewardFunction, GoalTask, RewardFunction, Task
+from sonde.worlds._views import Coordinates, Plane
 from sonde.worlds.fetch import FetchConstruction
 
 WORLDS: dict[str, type[World]] = {

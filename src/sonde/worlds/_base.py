@@ -1,12 +1,12 @@
-"""The true system, which a planner never sees, and the tasks that a person may ask for later.
+"""Interfaces of true systems.
 
-A `World` says what states and actions are. A `JaxWorld` is written in JAX, so that a whole episode compiles. A `HostWorld` is
-stepped outside of JAX (a simulator in C, a Gymnasium environment): it opens `Simulators`, S copies that advance in lockstep.
+A `World` defines states, actions and tasks. A `JaxWorld` is written in JAX, so a whole rollout compiles. A `HostWorld` is
+stepped outside of JAX (a simulator in C, a Gymnasium environment): it opens `Simulators`, several copies of the system that
+are stepped together. Planners see neither; they only see what a model has learned.
 """
 
 import abc
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -18,51 +18,22 @@ from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
 from sonde.data import SystemSpec
 from sonde.worlds._task import GoalTask, RewardFunction, Task
+from sonde.worlds._views import Coordinates, Plane
 
 
 class Transitions(NamedTuple):
-    """States [N, dx], actions [N, du] and the states [N, dx] that followed."""
+    """N separate transitions of a system."""
 
     states: np.ndarray
+    """States before the step [N, dx]."""
     actions: np.ndarray
+    """Actions [N, du]."""
     next_states: np.ndarray
-
-
-@dataclass(frozen=True)
-class Plane:
-    """The two numbers (a, b) that show a state in a picture; functions are vectorised over numpy arrays."""
-
-    x_label: str
-    y_label: str
-    from_state: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """states [..., dx] -> (a [...], b [...])."""
-    x_range: tuple[float, float] | None = None
-    """What the picture shows; None: what was visited."""
-    y_range: tuple[float, float] | None = None
-    to_state: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None
-    """(a [...], b [...]) -> states [..., dx]; None where two numbers do not make a state."""
-    x_ticks: tuple[tuple[float, str], ...] = ()
-    """Positions and words to mark on the x axis, where plain numbers would say less."""
-
-
-@dataclass(frozen=True)
-class Coordinates:
-    """As many numbers q as a system has degrees of freedom, where its states x have more (an angle as cosine and sine).
-
-    Functions are for one point, in JAX.
-    """
-
-    names: tuple[str, ...]
-    to_state: Callable[[Array], Array]
-    """q -> x."""
-    from_state: Callable[[Array], Array]
-    """x -> q; also for an x that no q has, by projection."""
-    periods: tuple[float, ...]
-    """After which a coordinate is the same again; infinity for those that are no angles."""
+    """States after the step [N, dx]."""
 
 
 class World(abc.ABC):
-    """A system. Actions are scaled to [-1, 1]; configuration is hashable."""
+    """A true system. Actions are scaled to [-1, 1]; configurations are hashable."""
 
     @property
     @abc.abstractmethod
@@ -76,65 +47,96 @@ class World(abc.ABC):
 
     @property
     def tasks(self) -> Mapping[str, RewardFunction | Task | GoalTask]:
-        """What a person may ask for, by name: rewards, with success (`Task`) or with goals too (`GoalTask`)."""
+        """Tasks by name: a reward function, a `Task` with a success criterion, or a `GoalTask`."""
         return {}
 
     def for_task(self, task: str) -> "World":
-        """The system to solve a task of this name on: other starts may suit it; states and actions are the same."""
+        """Return the variant of the system on which a task is solved, for example with other initial states.
+
+        Args:
+            task: Name of a task.
+
+        Returns:
+            A world with the same states and actions; by default this one.
+        """
         del task
         return self
 
     @property
     def spec(self) -> SystemSpec:
-        """Names of states and actions, which is all that an `Explorer` needs to know of a world."""
+        """Names of states and actions: all that an `Explorer` needs to know about a world."""
         return SystemSpec(self.state_names, self.action_names)
 
     @property
     def state_dim(self) -> int:
-        """Number of state dimensions."""
+        """Number of state dimensions dx."""
         return len(self.state_names)
 
     @property
     def action_dim(self) -> int:
-        """Numbers in an action."""
+        """Number of action dimensions du."""
         return len(self.action_names)
 
     @property
     def seconds_per_step(self) -> float | None:
-        """How long a step takes in the real world; None where that means nothing."""
+        """Duration of a step in the real world; None where steps have no duration."""
         return None
 
     @abc.abstractmethod
     def reachable(self) -> Transitions | None:
-        """Fixed transitions that cover what the system can reach; what models are judged on. None: it cannot be known."""
+        """Return fixed transitions that cover what the system can reach.
+
+        Models are evaluated on them.
+
+        Returns:
+            Transitions, the same at every call; None if they cannot be known.
+        """
 
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """States and actions from the box that earlier public results sampled, where there are such results."""
+        """Return the points of a smaller box that earlier published results evaluated on.
+
+        Returns:
+            States [N, dx] and actions [N, du]; None where there are no such results.
+        """
         return None
 
     def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
-        """The state, or one near it that the dynamics can lead to, where it is known that they cannot lead to `x`; in JAX."""
+        """Project a state onto the set of states that the dynamics can lead to, as far as that set is known.
+
+        Args:
+            x: A state, possibly outside that set.
+
+        Returns:
+            A nearby state inside it; by default `x`.
+        """
         return x
 
     def coordinates(self) -> Coordinates | None:
-        """Coordinates with no constraints between them; None: the states are such."""
+        """Return minimal coordinates of the system; None if the states are minimal already."""
         return None
 
     def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
-        """What there is to say, beside what was learned, of an episode that explored: states [T, dx], and those that followed.
+        """Compute metrics of one exploration episode that do not depend on a model.
 
-        Always the same names; `metrics.jsonl` has the mean over the episodes of a round.
+        `metrics.jsonl` has their mean over the episodes of a round.
+
+        Args:
+            states: States before each step [T, dx].
+            next_states: States after each step [T, dx].
+
+        Returns:
+            Values by key; the keys are always the same.
         """
         del states, next_states
         return {}
 
     @property
     def metric_specs(self) -> tuple[MetricSpec, ...]:
-        """What the names of `episode_metrics` mean, for figures and documentation."""
+        """Descriptions of the keys of `episode_metrics`, for figures and documentation."""
         return ()
 
     def plane(self) -> Plane | None:
-        """How to draw states in two dimensions; None where no picture would be fair to them."""
+        """Return a two-dimensional view of states; None if no view would be meaningful."""
         return None
 
 
@@ -143,40 +145,63 @@ class JaxWorld(World):
 
     @abc.abstractmethod
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
-        """The state at the start of an episode."""
+        """Draw the initial state of an episode.
+
+        Args:
+            key: Random key.
+        """
 
     @abc.abstractmethod
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
-        """The next state, without noise: f*(x, u)."""
+        """Compute the next state without noise, f*(x, u).
+
+        Args:
+            x: State.
+            u: Action in [-1, 1].
+        """
 
     @abc.abstractmethod
     def step(self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""]) -> Float[Array, " dx"]:
-        """The next state, with the system's noise."""
+        """Draw the next state, with the system's noise.
+
+        Args:
+            x: State.
+            u: Action in [-1, 1].
+            key: Random key.
+        """
 
     @abc.abstractmethod
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Fixed states [N, dx] and actions [N, du] that cover what the system can reach."""
+        """Return fixed states [N, dx] and actions [N, du] that cover what the system can reach."""
 
     @double_precision
     def reachable(self) -> Transitions:
-        """Those points, and what follows there, with the system's noise."""
+        """Return `reachable_points` and the next states there, with the system's noise."""
         states, actions = self.reachable_points()
         keys = jax.random.split(jax.random.key(0), len(states))
         return Transitions(states, actions, np.asarray(jax.jit(jax.vmap(self.step))(states, actions, keys)))
 
-    def picture(self, x: np.ndarray) -> np.ndarray:
-        """The state as an image, uint8 [height, width, 3]."""
-        raise SondeError(f"{type(self).__name__} has no picture: write its picture(x)")
+    def render(self, x: np.ndarray) -> np.ndarray:
+        """Draw a state.
+
+        Args:
+            x: State [dx].
+
+        Returns:
+            An image, uint8 [height, width, 3].
+        """
+        raise SondeError(f"{type(self).__name__} cannot be drawn: define its render(x)")
 
 
 class Stepped(NamedTuple):
-    """What a step brought, for each of S copies."""
+    """The result of one step of S copies."""
 
     next_states: np.ndarray
+    """States after the step [S, dx]."""
     terminated: np.ndarray
-    """The system itself ended its episode (it fell, it broke)."""
+    """Where the system itself ended its episode [S], for example because it fell."""
     truncated: np.ndarray
-    """The episode was cut off for another reason, such as a time limit."""
+    """Where the episode was cut off for another reason [S], such as a time limit."""
 
     @property
     def ended(self) -> np.ndarray:
@@ -185,30 +210,56 @@ class Stepped(NamedTuple):
 
 
 class Simulators(abc.ABC):
-    """S copies of a system that is stepped outside of JAX. Numpy in, numpy out; actions in [-1, 1]."""
+    """S copies of a system that is stepped outside of JAX, like Gymnasium's VectorEnv: numpy arrays, actions in [-1, 1]."""
 
     @abc.abstractmethod
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
-        """Start an episode in every copy: states [S, dx]. All draws that follows, in restarts too, comes from these seeds."""
+        """Seed every copy and start an episode in it.
+
+        Args:
+            seeds: One seed per copy; all later randomness, restarts included, derives from it.
+
+        Returns:
+            States [S, dx].
+        """
 
     @abc.abstractmethod
     def step(self, actions: np.ndarray) -> Stepped:
-        """Advance every copy under actions [S, du]."""
+        """Advance every copy by one step.
+
+        Args:
+            actions: Actions in [-1, 1] [S, du].
+        """
 
     @abc.abstractmethod
     def restart(self, which: np.ndarray) -> np.ndarray:
-        """Start a new episode where `which` [S] is true; the states [S, dx] of all copies then."""
+        """Start a new episode in some copies.
+
+        Args:
+            which: Where to start a new episode, bool [S].
+
+        Returns:
+            States of all copies [S, dx].
+        """
 
     def show_goal(self, goal: np.ndarray | None) -> None:
-        """From now on pictures may show the goal [dg] that the first copy is to reach; None for nothing."""
+        """Set the goal that `render` may show; simulators that cannot show goals ignore it.
+
+        Args:
+            goal: Goal of the first copy [dg]; None to show none.
+        """
         return
 
-    def picture(self) -> np.ndarray:
-        """The first copy as an image, uint8 [height, width, 3]."""
-        raise SondeError(f"{type(self).__name__} has no picture: write its picture()")
+    def render(self) -> np.ndarray:
+        """Draw the first copy.
+
+        Returns:
+            An image, uint8 [height, width, 3].
+        """
+        raise SondeError(f"{type(self).__name__} cannot be drawn: define its render()")
 
     def close(self) -> None:
-        """Let go of processes and windows."""
+        """Release processes, threads and windows."""
         return
 
 
@@ -217,9 +268,17 @@ class HostWorld(World):
 
     @abc.abstractmethod
     def open(self, num_copies: int) -> Simulators:
-        """That many copies of the system."""
+        """Open copies of the system.
+
+        Args:
+            num_copies: Number of copies S.
+        """
 
 
 def has_simulator(world: World) -> bool:
-    """Whether Sonde can run the system; otherwise only its owner can."""
+    """Whether Sonde can step the system itself; otherwise only the user can.
+
+    Args:
+        world: The system.
+    """
     return isinstance(world, JaxWorld | HostWorld)

@@ -1,7 +1,7 @@
 """The control suite's two-legged cheetah, which runs in a vertical plane.
 
-State x = (qpos, qvel): place, height and pitch of the torso and six joint angles, then their velocities. Action u: the joints'
-torques over their limits.
+State x = (qpos, qvel): position, height and pitch of the torso and six joint angles, then their velocities. Action u: joint
+torques relative to their limits.
 """
 
 import functools
@@ -13,18 +13,19 @@ import jax.numpy as jnp
 import numpy as np
 
 from sonde._internal.errors import SondeError
-from sonde.worlds._base import Plane
-from sonde.worlds._mujoco import gathered, physics_step
+from sonde.worlds._mujoco import physics_step, stack_field
+from sonde.worlds._mujoco_simulators import EpisodeStart, Observation
 from sonde.worlds._suite import SuiteWorld
 from sonde.worlds._task import RewardFunction
+from sonde.worlds._views import Plane
 
 JOINTS = ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
 PITCH, SPEED = 2, 9
-"""Where the state has the torso's angle and its forward velocity."""
+"""Indices of the torso's angle and of its forward velocity in the state."""
 SETTLING_STEPS = 200
 
 
-@functools.cache  # the same functions for the same options: the compiler knows functions by their identity
+@functools.cache  # the same options must give the same functions: JAX caches compiled programs by their identity
 def _tasks(control_cost: float, fall_penalty: float) -> Mapping[str, RewardFunction]:
     def cost(u):
         return control_cost * jnp.sum(u**2)
@@ -43,14 +44,14 @@ def _tasks(control_cost: float, fall_penalty: float) -> Mapping[str, RewardFunct
 
 @dataclass(frozen=True)
 class Cheetah(SuiteWorld):
-    """Starts with random joints, after it has settled on the ground."""
+    """Planar two-legged runner; episodes start with random joint angles, after it has settled on the ground."""
 
     action_repeat: int = 4
-    """Times that the suite's control step of 0.01 s is taken with each action."""
+    """Number of the suite's control steps of 0.01 s per action."""
     control_cost: float = 0.0
-    """What a unit of squared action costs per step, in both tasks; some public results use 0.1."""
+    """Cost per unit of squared action and step, in both tasks; some published results use 0.1."""
     fall_penalty: float = 0.0
-    """What it costs per step in the forward task to be pitched over by more than a right angle; some public results use 10."""
+    """Cost per step in the forward task while pitched by more than a right angle; some published results use 10."""
 
     domain: ClassVar[str] = "cheetah"
     time_step: ClassVar[float] = 0.01
@@ -58,7 +59,7 @@ class Cheetah(SuiteWorld):
     camera: ClassVar[str] = "side"
 
     def __post_init__(self):
-        """Refuse settings that mean nothing."""
+        """Reject invalid settings."""
         super().__post_init__()
         for name in ("control_cost", "fall_penalty"):
             if not 0 <= getattr(self, name) < float("inf"):
@@ -67,12 +68,12 @@ class Cheetah(SuiteWorld):
     @property
     def state_names(self) -> tuple[str, ...]:
         """Lengths in m, angles in rad, and their rates per second."""
-        places = ("x", "height", "pitch", *JOINTS)
-        return (*places, *(f"{place} speed" for place in places))
+        positions = ("x", "height", "pitch", *JOINTS)
+        return (*positions, *(f"{name} speed" for name in positions))
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Torques over their limits."""
+        """Torques relative to their limits."""
         return tuple(f"{joint} torque" for joint in JOINTS)
 
     @property
@@ -80,21 +81,21 @@ class Cheetah(SuiteWorld):
         """Run forward; run backward."""
         return _tasks(self.control_cost, self.fall_penalty)
 
-    def start(self, model: Any, data: Any, rng: np.random.Generator) -> np.ndarray:
-        """Joints anywhere within their limits, then two seconds without torque."""
+    def start(self, model: Any, data: Any, rng: np.random.Generator) -> EpisodeStart:
+        """Draw joints within their limits, then let it settle for two seconds without torque."""
         limited = model.jnt_limited == 1
         data.qpos[limited] = rng.uniform(*model.jnt_range[limited].T)
         physics_step(model, data, SETTLING_STEPS)
         data.time = 0.0
-        return np.empty(0)
+        return EpisodeStart(np.empty(0), np.empty(0))
 
-    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
-        """Everything: the place, too, although nothing depends on it."""
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray, memory: np.ndarray) -> Observation:
+        """Observe all positions and velocities, including the horizontal position, which nothing depends on."""
         del model, targets
-        return np.concatenate([gathered(copies, "qpos"), gathered(copies, "qvel")], axis=1)
+        return Observation(np.concatenate([stack_field(copies, "qpos"), stack_field(copies, "qvel")], axis=1), memory)
 
     def plane(self) -> Plane:
-        """How far it came, and how fast it was."""
+        """Horizontal position and forward velocity."""
         return Plane(
             x_label="x [m]",
             y_label="forward velocity [m/s]",

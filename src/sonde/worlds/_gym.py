@@ -1,6 +1,6 @@
 """Any Gymnasium environment with continuous observations and actions, as a world.
 
-Here is what a config says of it; `sonde.worlds._gym_copies` has what needs Gymnasium, and is imported when an environment is.
+This module holds the configuration; `_gym_simulators` has everything that needs Gymnasium and is imported on first use.
 """
 
 import json
@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from sonde._internal.errors import SondeError
-from sonde.worlds._base import HostWorld, Plane, Simulators, Transitions
+from sonde.worlds._base import HostWorld, Simulators, Transitions
+from sonde.worlds._views import Plane
 
-JUDGED_EPISODES = 20  # one for each kind of noise
-JUDGED_POINTS = 2000  # more are not judged
+REACHABLE_EPISODES = 20
+"""Episodes of the reachable set: one for each kind of noise."""
+MAX_REACHABLE_POINTS = 2000
+"""Largest number of transitions on which models are evaluated."""
 
 
 @dataclass(frozen=True)
@@ -20,16 +23,16 @@ class GymWorld(HostWorld):
     """Any Gymnasium environment with continuous observations and actions: gym:ENV or gym:FILE.py:NAME."""
 
     env: str = "Pendulum-v1"
-    """An id such as Hopper-v5 or my_module:MyEnv-v0, or FILE.py:NAME, a class or function of your own that makes one."""
+    """An id such as Hopper-v5 or my_module:MyEnv-v0, or FILE.py:NAME, your own class or function that creates one."""
     options: str = "{}"
     """Keyword arguments for the environment, as a JSON object."""
-    judge_steps: int = 2000
-    """Steps on the system, with coloured random actions, to judge models by; 0 for none."""
+    reachable_steps: int = 2000
+    """Steps with coloured random actions that give the transitions on which models are evaluated; 0 for none."""
     processes: bool = False
-    """Step each copy, of every run and rollout, in a process of its own; it pays where a step takes several milliseconds."""
+    """Step each copy in its own process; this pays off if a step takes several milliseconds."""
 
     def __post_init__(self):
-        """Refuse what cannot work; the environment itself is only made when it is needed."""
+        """Reject invalid settings; the environment itself is only created when it is needed."""
         try:
             keywords = json.loads(self.options)
         except json.JSONDecodeError as error:
@@ -37,49 +40,50 @@ class GymWorld(HostWorld):
         if not isinstance(keywords, dict):
             raise SondeError(f"gym: options must be a JSON object such as '{{\"gravity\": 1.6}}', got {self.options!r}")
         if not self.env:
-            raise SondeError("gym: name an environment, such as gym:Pendulum-v1 or gym:FILE.py:NAME")
-        if self.judge_steps < 0:
-            raise SondeError(f"gym: judge_steps must be 0 (none) or above, got {self.judge_steps}")
+            raise SondeError("gym: no environment was given; name one, such as gym:Pendulum-v1 or gym:FILE.py:NAME")
+        if self.reachable_steps < 0:
+            raise SondeError(f"gym: reachable_steps must be 0 (none) or above, got {self.reachable_steps}")
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Keys and places in a Dict or Tuple of observations; x0, x1, ... for a plain Box."""
+        """Keys and indices in a Dict or Tuple of observations; x0, x1, ... for a plain Box."""
         return self._interface.state_names
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """u0, u1, ..."""
+        """The names u0, u1, ..."""
         return self._interface.action_names
 
     @property
     def seconds_per_step(self) -> float | None:
-        """What the environment says of its time step."""
+        """The environment's own time step, if it has one."""
         return self._interface.seconds_per_step
 
     @property
     def _interface(self):
-        from sonde.worlds._gym_copies import interface
+        from sonde.worlds._gym_simulators import read_interface
 
-        return interface(self.env, self.options)
+        return read_interface(self.env, self.options)
 
     def open(self, num_copies: int) -> Simulators:
-        """Copies on a vector environment."""
-        from sonde.worlds._gym_copies import GymCopies
+        """Open copies on a vector environment."""
+        from sonde.worlds._gym_simulators import GymSimulators
 
-        return GymCopies(self.env, self.options, num_copies, self.processes)
+        return GymSimulators(self.env, self.options, num_copies, self.processes)
 
     def reachable(self) -> Transitions | None:
-        """What coloured random actions reach within `judge_steps` steps."""
-        if self.judge_steps == 0:
+        """Sample what coloured random actions reach within `reachable_steps` steps."""
+        if self.reachable_steps == 0:
             return None
         from sonde.worlds._sampling import reachable_by_noise
 
-        episodes = min(JUDGED_EPISODES, self.judge_steps)
-        steps = self.judge_steps // episodes
-        return reachable_by_noise(replace(self, processes=False), episodes, steps, points=min(JUDGED_POINTS, episodes * steps))
+        episodes = min(REACHABLE_EPISODES, self.reachable_steps)
+        steps = self.reachable_steps // episodes
+        points = min(MAX_REACHABLE_POINTS, episodes * steps)
+        return reachable_by_noise(replace(self, processes=False), episodes, steps, points=points)
 
     def plane(self) -> Plane | None:
-        """The first two numbers of the state."""
+        """The first two state dimensions."""
         if self.state_dim < 2:
             return None
 

@@ -1,4 +1,4 @@
-"""MuJoCo's own functions as the control suite calls them. Nothing is imported before it is needed."""
+"""MuJoCo's functions, called as the DeepMind control suite calls them. MuJoCo is imported on first use."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from sonde._internal.errors import SondeError
 def _imported(module: str) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on import they look for a screen
+            warnings.simplefilter("ignore")  # both packages look for a screen on import and warn if there is none
             return importlib.import_module(module)
     except ImportError as error:
         hint = "pip install '.[mujoco]' in Sonde's folder"
@@ -23,46 +23,68 @@ def _imported(module: str) -> Any:
 
 
 @functools.cache
-def engine() -> Any:
-    """MuJoCo."""
+def load_mujoco() -> Any:
+    """Import MuJoCo."""
     return _imported("mujoco")
 
 
 def control_suite(domain: str) -> Any:
-    """That module of the DeepMind control suite."""
+    """Import a module of the DeepMind control suite.
+
+    Args:
+        domain: The suite's name of the domain.
+    """
     return getattr(_imported("dm_control.suite"), domain)
 
 
 @contextlib.contextmanager
-def without_warnings() -> Generator[None]:
-    """Others' models use words that MuJoCo is about to retire, which is nothing that a user could change."""
-    mujoco = engine()
-    reader = mujoco.get_mju_user_warning()
+def ignore_mujoco_warnings() -> Generator[None]:
+    """Silence MuJoCo's own warnings, such as those about deprecated words in third-party models."""
+    mujoco = load_mujoco()
+    handler = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
         yield
     finally:
-        mujoco.set_mju_user_warning(reader)
+        mujoco.set_mju_user_warning(handler)
 
 
 def compile_model(xml: str | bytes, assets: dict[str, bytes]) -> Any:
-    """MuJoCo's model of an XML text and the files that it includes."""
-    with without_warnings():
-        return engine().MjModel.from_xml_string(xml, assets)
+    """Compile a MuJoCo model.
+
+    Args:
+        xml: The model's XML.
+        assets: Contents of the files that the XML includes, by name.
+    """
+    with ignore_mujoco_warnings():
+        return load_mujoco().MjModel.from_xml_string(xml, assets)
 
 
-def gathered(copies: Sequence[Any], field: str) -> np.ndarray:
-    """That field of MuJoCo's data, [S, ...]: numpy then works on all copies in one call."""
+def stack_field(copies: Sequence[Any], field: str) -> np.ndarray:
+    """Stack one field of MuJoCo's data over copies, so that numpy handles all copies in one call.
+
+    Args:
+        copies: MuJoCo's data of S copies.
+        field: Name of the field, such as qpos.
+
+    Returns:
+        Array [S, ...].
+    """
     return np.stack([getattr(data, field) for data in copies])
 
 
 def physics_step(model: Any, data: Any, steps: int) -> None:
-    """Advance under the controls that are set; positions and velocities are up to date before and after.
+    """Advance under the current controls; positions and velocities are consistent before and after.
 
-    The first half of the first step was done at the end of the last call, and the same is done for the next one here:
-    observations that derive from positions and velocities then belong to the new state.
+    The first half of each first step was computed at the end of the previous call, and the same is done here for the next one:
+    quantities derived from positions and velocities then belong to the new state.
+
+    Args:
+        model: MuJoCo's model.
+        data: MuJoCo's data, modified in place.
+        steps: Number of physics steps.
     """
-    mujoco = engine()
+    mujoco = load_mujoco()
     mujoco.mj_step2(model, data)
     if steps > 1:
         mujoco.mj_step(model, data, steps - 1)
@@ -70,9 +92,15 @@ def physics_step(model: Any, data: Any, steps: int) -> None:
 
 
 def randomise_joints(model: Any, data: Any, rng: np.random.Generator) -> None:
-    """Limited hinges and slides uniformly within their limits, other hinges anywhere on the circle; the rest stays."""
+    """Draw joint positions: limited joints uniformly within their limits, other hinges on the whole circle.
+
+    Args:
+        model: MuJoCo's model.
+        data: MuJoCo's data, modified in place; other joints keep their positions.
+        rng: Random generator.
+    """
     for joint in range(model.njnt):
         if model.jnt_limited[joint]:
             data.qpos[model.jnt_qposadr[joint]] = rng.uniform(*model.jnt_range[joint])
-        elif model.jnt_type[joint] == engine().mjtJoint.mjJNT_HINGE:
+        elif model.jnt_type[joint] == load_mujoco().mjtJoint.mjJNT_HINGE:
             data.qpos[model.jnt_qposadr[joint]] = rng.uniform(-np.pi, np.pi)

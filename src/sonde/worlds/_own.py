@@ -1,35 +1,33 @@
-"""A system that only its owner can run: Sonde knows the names of its numbers, and what it is told."""
+"""A system that only the user can run: Sonde knows its dimensions and the measurements it is given."""
 
 from dataclasses import dataclass
 
-from sonde._internal.errors import SondeError
+from sonde.data import SystemSpec
 from sonde.worlds._base import World
 
 
 @dataclass(frozen=True)
 class OwnSystem(World):
-    """Yours: you run it yourself and say what you measured (`ask` and `tell`)."""
+    """A system without a simulator: you run it and pass the measurements (`ask` and `tell`)."""
 
     states: tuple[str, ...] = ("x0",)
-    """A short name for each number in a state."""
+    """A short name for each state dimension."""
     actions: tuple[str, ...] = ("u0",)
-    """A short name for each number in an action."""
+    """A short name for each action dimension."""
 
     def __post_init__(self):
-        """Refuse names that tell nothing apart."""
-        for what, names in (("states", self.states), ("actions", self.actions)):
-            if not names or len(set(names)) != len(names) or not all(names):
-                raise SondeError(f"own system: {what} must be names, at least one and all different, got {list(names)}")
+        """Reject empty and ambiguous names, by the rules of `SystemSpec`."""
+        SystemSpec(self.states, self.actions)
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """As given."""
+        """The names given as `states`."""
         return self.states
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """As given."""
+        """The names given as `actions`."""
         return self.actions
 
     def reachable(self) -> None:
-        """Nobody knows."""
+        """Unknown, since Sonde cannot run the system."""

@@ -1,6 +1,6 @@
 """The torque-limited pendulum of Gymnasium's Pendulum-v1, in pure JAX.
 
-State x = (cos th, sin th, thdot), th = 0 upright. Action u in [-1, 1] is the torque over its limit.
+State x = (cos th, sin th, thdot) with th = 0 upright. Action u in [-1, 1] is the torque relative to its limit.
 """
 
 import functools
@@ -14,25 +14,35 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import Coordinates, JaxWorld, Plane
+from sonde.worlds._base import JaxWorld
+from sonde.worlds._pumping import REACHABLE_POINTS, REACHABLE_SEED, EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import RewardFunction
+from sonde.worlds._views import Coordinates, Plane
 
 GRAVITY, MASS, LENGTH, TIME_STEP = 10.0, 1.0, 1.0, 0.05
 MAX_TORQUE, MAX_SPEED = 2.0, 8.0
-REACHABLE_SEED, REACHABLE_POINTS = 20231, 2000
 
 
 def angle(x: Float[Array, " dx"]) -> Float[Array, ""]:
-    """th in [-pi, pi], 0 upright."""
+    """Compute the angle th in [-pi, pi], 0 upright.
+
+    Args:
+        x: State.
+    """
     return jnp.arctan2(x[1], x[0])
 
 
 def observe(theta: Float[Array, "*n"], speed: Float[Array, "*n"]) -> Float[Array, "*n dx"]:
-    """The state of an angle and an angular velocity."""
+    """Compute states from angles and angular velocities.
+
+    Args:
+        theta: Angles.
+        speed: Angular velocities.
+    """
     return jnp.stack([jnp.cos(theta), jnp.sin(theta), speed], axis=-1)
 
 
-def _of_angle_and_speed(q: Float[Array, " 2"]) -> Float[Array, " dx"]:
+def _from_angle_and_speed(q: Float[Array, " 2"]) -> Float[Array, " dx"]:
     return observe(q[0], q[1])
 
 
@@ -45,66 +55,78 @@ def _cost(theta, x, u):
 
 
 def swing_up(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
-    """Gymnasium's reward: upright, slow, with little torque."""
+    """Gymnasium's reward, highest upright, at rest and without torque.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
     del x_next
     return -_cost(angle(x), x, u)
 
 
 def keep_down(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
-    """The same, hanging down."""
+    """The same reward, highest hanging down.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
     del x_next
     return -_cost(jnp.arctan2(-x[1], -x[0]), x, u)
 
 
 @dataclass(frozen=True)
 class Pendulum(JaxWorld):
-    """Starts hanging down, at rest."""
+    """Torque-limited pendulum; episodes start hanging down, at rest."""
 
     process_noise: float = 0.0
-    """Std of the Gaussian noise that is added to each state dimension at every step."""
+    """Std of the Gaussian noise added to each state dimension at every step."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """Angle on the circle, and angular velocity in rad/s."""
+        """Cosine and sine of the angle, and angular velocity in rad/s."""
         return ("cos th", "sin th", "thdot")
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Torque over its limit."""
+        """Torque relative to its limit."""
         return ("torque",)
 
     @property
     def tasks(self) -> Mapping[str, RewardFunction]:
-        """Swing up and stay there; hang still."""
+        """Swing up and balance; hang still."""
         return {"swing-up": swing_up, "keep-down": keep_down}
 
     def __post_init__(self):
-        """Refuse noise that means nothing."""
+        """Reject negative noise."""
         if not self.process_noise >= 0:
             raise SondeError(f"pendulum: process_noise must be 0 or above, got {self.process_noise}")
 
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
-        """Hanging down, at rest."""
+        """Return the state hanging down, at rest."""
         del key
         return jnp.asarray([-1.0, 0.0, 0.0])
 
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
-        """Semi-implicit Euler, speed limited, as Gymnasium does it."""
+        """Semi-implicit Euler step with limited speed, as in Gymnasium."""
         theta, torque = angle(x), MAX_TORQUE * jnp.clip(u[0], -1.0, 1.0)
         acceleration = 3 * GRAVITY / (2 * LENGTH) * jnp.sin(theta) + 3.0 / (MASS * LENGTH**2) * torque
         speed = jnp.clip(x[2] + acceleration * TIME_STEP, -MAX_SPEED, MAX_SPEED)
         return observe(theta + speed * TIME_STEP, speed)
 
     def step(self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""]) -> Float[Array, " dx"]:
-        """x' = f*(x, u) + w."""
+        """Draw x' = f*(x, u) + w."""
         return self.dynamics(x, u) + self.process_noise * jax.random.normal(key, x.shape)
 
     def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
-        """On the circle, no faster than the limit."""
+        """Project onto the unit circle and the speed limits."""
         return observe(angle(x), jnp.clip(x[2], -MAX_SPEED, MAX_SPEED))
 
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Points of many random and swing-up rollouts of the true system; see `_reachable`."""
+        """Return points of random and energy-pumping rollouts; see `pumped_points`."""
         return _reachable()
 
     @property
@@ -112,21 +134,21 @@ class Pendulum(JaxWorld):
         """Gymnasium's time step."""
         return TIME_STEP
 
-    def picture(self, x: np.ndarray) -> np.ndarray:
-        """Rod and bob; at the top is upright."""
-        from sonde.worlds._pictures import pendulum
+    def render(self, x: np.ndarray) -> np.ndarray:
+        """Draw rod and bob; upright is at the top."""
+        from sonde.worlds._drawing import draw_pendulum
 
-        return pendulum(float(np.arctan2(x[1], x[0])))
+        return draw_pendulum(float(np.arctan2(x[1], x[0])))
 
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray]:
-        """Every angle, but speeds in [-1, 1] only."""
+        """All angles, and speeds in [-1, 1]."""
         rng = np.random.default_rng(REACHABLE_SEED)
         theta, speed, u = (rng.uniform(-1, 1, REACHABLE_POINTS) for _ in range(3))
         return np.stack([np.cos(np.pi * theta), np.sin(np.pi * theta), speed], axis=-1), u[:, None]
 
     def coordinates(self) -> Coordinates:
-        """Angle, 0 upright, and angular velocity."""
-        return Coordinates(("th", "thdot"), _of_angle_and_speed, _angle_and_speed, (2 * np.pi, np.inf))
+        """Angle (0 upright) and angular velocity."""
+        return Coordinates(("th", "thdot"), _from_angle_and_speed, _angle_and_speed, (2 * np.pi, np.inf))
 
     def plane(self) -> Plane:
         """Angle and angular velocity."""
@@ -147,33 +169,17 @@ class Pendulum(JaxWorld):
         )
 
 
+def _pump(x: Float[Array, " dx"], level: Float[Array, ""]) -> Float[Array, ""]:
+    """Push along the motion while the energy is too low, against it while it is too high.
+
+    Energy is in units of the difference between hanging and upright; at 0 the pendulum is upright at rest.
+    """
+    energy = LENGTH * x[2] ** 2 / (6 * GRAVITY) + (x[0] - 1) / 2
+    return jnp.sign(level - energy) * jnp.where(x[2] >= 0, 1.0, -1.0)
+
+
 @functools.cache
 @double_precision
 def _reachable() -> tuple[np.ndarray, np.ndarray]:
-    """Half random rollouts, half that pump energy towards a random level and so swing up, whirl, or hang.
-
-    The pump perturbations along the motion while the energy is too low and against it while it is too high. Of the states visited, a
-    fixed random choice is kept, with actions drawn uniformly: any torque is project in any state.
-    """
-    world, rollouts, steps = Pendulum(), 400, 200
-
-    def episode(key, pumping):
-        level_key, hold_key, step_key = jax.random.split(key, 3)
-        # in units of the energy difference between hanging and upright; 0 is upright, at rest
-        level = jax.random.uniform(level_key, minval=-1.0, maxval=2.0)
-        hold = jax.random.randint(hold_key, (), 1, 20)  # a random torque is held for so many steps
-
-        def step(x, t):
-            torque = jax.random.uniform(jax.random.fold_in(step_key, t // hold), minval=-1.0, maxval=1.0)
-            energy = LENGTH * x[2] ** 2 / (6 * GRAVITY) + (x[0] - 1) / 2
-            pump = jnp.sign(level - energy) * jnp.where(x[2] >= 0, 1.0, -1.0)
-            u = jnp.where(pumping, jnp.clip(pump + 0.5 * torque, -1, 1), torque)
-            return world.dynamics(x, u[None]), x
-
-        return jax.lax.scan(step, world.reset(key), jnp.arange(steps))[1]
-
-    keys = jax.random.split(jax.random.key(REACHABLE_SEED), rollouts)
-    states = jax.jit(jax.vmap(episode))(keys, jnp.arange(rollouts) % 2 == 0)
-    rng = np.random.default_rng(REACHABLE_SEED)
-    chosen = rng.choice(rollouts * steps, REACHABLE_POINTS, replace=False)
-    return np.asarray(states).reshape(-1, 3)[chosen], rng.uniform(-1, 1, (REACHABLE_POINTS, 1))
+    keys = lambda key: EpisodeKeys(key, *jax.random.split(key, 3))
+    return pumped_points(Pendulum(), Pump(_pump, (-1.0, 2.0), keys), steps=200)

@@ -1,6 +1,6 @@
-"""The control suite's two-link arm in the plane, with a target that stays for an episode.
+"""The control suite's planar two-link arm, with a target that is fixed during an episode.
 
-State x = (shoulder, wrist, their velocities, vector from the finger to the target). Action u: the torques over their limits.
+State x = (shoulder, wrist, their velocities, vector from the finger to the target). Action u: torques relative to their limits.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,33 +11,40 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sonde.worlds._base import Plane
-from sonde.worlds._mujoco import gathered, randomise_joints
+from sonde.worlds._mujoco import randomise_joints, stack_field
+from sonde.worlds._mujoco_simulators import EpisodeStart, Observation
 from sonde.worlds._suite import SuiteWorld
 from sonde.worlds._task import RewardFunction
+from sonde.worlds._views import Plane
 
-TARGET_SIZE, NEAREST_TARGET, FARTHEST_TARGET = 0.03, 0.05, 0.20
+TARGET_SIZE, MIN_TARGET_RADIUS, MAX_TARGET_RADIUS = 0.03, 0.05, 0.20
 REACHED, REACHED_REWARD = 0.05, 100.0
 
 
 def reach(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
-    """100 wherever the finger is within 0.05 of the target."""
+    """Reward 100 wherever the finger is within 0.05 of the target.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
     del x, u
     return jnp.where(jnp.linalg.norm(x_next[4:]) <= REACHED, REACHED_REWARD, 0.0)
 
 
 @dataclass(frozen=True)
 class Reacher(SuiteWorld):
-    """Starts with random joints and a random target."""
+    """Planar two-link arm; episodes start with random joint angles and a random target."""
 
     action_repeat: int = 1
-    """Times that the suite's control step of 0.02 s is taken with each action."""
+    """Number of the suite's control steps of 0.02 s per action."""
 
     domain: ClassVar[str] = "reacher"
     time_step: ClassVar[float] = 0.02
     substeps: ClassVar[int] = 1
     camera: ClassVar[str] = "fixed"
-    reachable_rollouts: ClassVar[tuple[int, int]] = (100, 50)  # many targets
+    reachable_rollouts: ClassVar[tuple[int, int]] = (100, 50)  # many rollouts, since each has one target
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -46,7 +53,7 @@ class Reacher(SuiteWorld):
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        """Torques over their limits."""
+        """Torques relative to their limits."""
         return ("shoulder torque", "wrist torque")
 
     @property
@@ -54,19 +61,21 @@ class Reacher(SuiteWorld):
         """Reach the target and stay there."""
         return {"reach": reach}
 
-    def start(self, model: Any, data: Any, rng: np.random.Generator) -> np.ndarray:
-        """Joints anywhere within their limits; the target on an annulus around the shoulder."""
+    def start(self, model: Any, data: Any, rng: np.random.Generator) -> EpisodeStart:
+        """Draw joints within their limits, and the target on an annulus around the shoulder."""
         randomise_joints(model, data, rng)
-        angle, radius = rng.uniform(0, 2 * np.pi), rng.uniform(NEAREST_TARGET, FARTHEST_TARGET)
-        return np.array([radius * np.sin(angle), radius * np.cos(angle), model.geom("target").pos[2]])
+        angle, radius = rng.uniform(0, 2 * np.pi), rng.uniform(MIN_TARGET_RADIUS, MAX_TARGET_RADIUS)
+        target = np.array([radius * np.sin(angle), radius * np.cos(angle), model.geom("target").pos[2]])
+        return EpisodeStart(target, np.empty(0))
 
-    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray) -> np.ndarray:
-        """Joints, velocities, and where the target is, seen from the finger."""
-        fingers = gathered(copies, "geom_xpos")[:, model.geom("finger").id]
-        return np.concatenate([gathered(copies, "qpos"), gathered(copies, "qvel"), (targets - fingers)[:, :2]], axis=1)
+    def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray, memory: np.ndarray) -> Observation:
+        """Observe joints, velocities, and the target relative to the finger."""
+        fingers = stack_field(copies, "geom_xpos")[:, model.geom("finger").id]
+        parts = [stack_field(copies, "qpos"), stack_field(copies, "qvel"), (targets - fingers)[:, :2]]
+        return Observation(np.concatenate(parts, axis=1), memory)
 
     def show_target(self, model: Any, target: np.ndarray) -> None:
-        """A ball."""
+        """Place the target's ball."""
         model.geom("target").pos[:] = target
         model.geom("target").size[0] = TARGET_SIZE
 

@@ -1,4 +1,4 @@
-"""What a system that is stepped outside of JAX can reach: states that it visits under noise of many colours."""
+"""Reachable transitions of host worlds, visited under coloured noise."""
 
 import functools
 import itertools
@@ -12,15 +12,25 @@ from sonde.worlds._base import HostWorld, Transitions
 
 REACHABLE_SEED = 20231
 COLOURS = (0.0, 1.0, 2.0, 3.0)
-"""Exponents of the spectrum, from white (an action is forgotten at once) to slow (it is held for long)."""
-Steering = Callable[[np.ndarray, np.ndarray], np.ndarray]
-"""(states [episodes, dx], noise [episodes, du]) -> actions [episodes, du] in [-1, 1], made of the noise."""
+"""Exponents of the noise spectrum, from white noise to slowly varying actions."""
 AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Stds of the noise before it is clipped to [-1, 1], from gentle to always at a limit."""
+"""Stds of the noise before it is clipped to [-1, 1]."""
+Steering = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""(states [episodes, dx], noise [episodes, du]) -> actions [episodes, du] in [-1, 1]."""
 
 
 def noise_actions(rng: np.random.Generator, episodes: int, steps: int, action_dim: int) -> np.ndarray:
-    """Actions [episodes, steps, du] in [-1, 1]; episodes take all pairs of colour and amplitude in turn."""
+    """Draw action sequences of coloured noise; episodes cycle through all pairs of colour and amplitude.
+
+    Args:
+        rng: Random generator.
+        episodes: Number of episodes.
+        steps: Steps per episode.
+        action_dim: Number of action dimensions du.
+
+    Returns:
+        Actions in [-1, 1] [episodes, steps, du].
+    """
     kinds = itertools.islice(itertools.cycle(itertools.product(COLOURS, AMPLITUDES)), episodes)
     white = rng.standard_normal((episodes, steps, action_dim))
     coloured = [scale * colouring(steps, colour) @ noise for (colour, scale), noise in zip(kinds, white, strict=True)]
@@ -36,13 +46,21 @@ def reachable_by_noise(
     points: int = 2000,
     steer: Steering | None = None,
 ) -> Transitions:
-    """A fixed random choice of `points` transitions out of `episodes` rollouts of `steps` steps each.
+    """Sample transitions from rollouts under coloured noise; the same arguments give the same transitions.
 
-    Where the system ends its episode earlier, it is restarted and the noise goes on. `steer` may lead it to where noise alone
-    would hardly come. The same world gives the same transitions, for every method and every run.
+    Args:
+        world: The system. An episode that it ends early is restarted, and the noise goes on.
+        episodes: Number of rollouts.
+        steps: Steps per rollout.
+        seed: Seed of noise, resets and sampling.
+        points: Number of transitions to sample.
+        steer: Turns states and noise into actions, to reach what noise alone rarely reaches; by default they are the noise.
+
+    Returns:
+        Read-only arrays [points, ...].
     """
     if not 0 < points <= episodes * steps:
-        raise SondeError(f"reachable: {points} points cannot be chosen out of {episodes} episodes of {steps} steps")
+        raise SondeError(f"reachable: {points} points cannot be sampled from {episodes} episodes of {steps} steps")
     rng = np.random.default_rng(seed)
     actions = noise_actions(rng, episodes, steps, world.action_dim)
     states, next_states = (np.empty((episodes, steps, world.state_dim)) for _ in range(2))
@@ -57,8 +75,8 @@ def reachable_by_noise(
             x = copies.restart(after.ended) if after.ended.any() else after.next_states
     finally:
         copies.close()
-    chosen = rng.choice(episodes * steps, points, replace=False)
-    found = Transitions(*(array.reshape(-1, array.shape[-1])[chosen] for array in (states, actions, next_states)))
-    for array in found:
-        array.flags.writeable = False  # it is shared by all who ask
-    return found
+    sampled = rng.choice(episodes * steps, points, replace=False)
+    transitions = Transitions(*(array.reshape(-1, array.shape[-1])[sampled] for array in (states, actions, next_states)))
+    for array in transitions:
+        array.flags.writeable = False  # the cache returns the same arrays to every caller
+    return transitions

@@ -1,6 +1,6 @@
-"""Worlds with the models of the DeepMind control suite: what they share.
+"""What worlds with models of the DeepMind control suite share.
 
-They are stepped with the same calls as the suite's own physics, so that both agree to the last bit.
+They are stepped with the same calls as the suite's own physics, so both agree to the last bit.
 """
 
 from collections.abc import Sequence
@@ -21,45 +21,45 @@ class SuiteWorld(MujocoWorld):
     """A world of the control suite; `domain` is the suite's name for it."""
 
     action_repeat: int = 1
-    """Times that the suite's own control step is taken with each action."""
+    """Number of the suite's own control steps per action."""
     time_step: ClassVar[float]
-    """Seconds of one physics step."""
+    """Duration of a physics step in seconds."""
     substeps: ClassVar[int]
-    """Physics steps in the suite's control step."""
+    """Physics steps per control step of the suite."""
     reachable_rollouts: ClassVar[tuple[int, int]] = (20, 250)
-    """Episodes, and steps of each, from which the reachable set is chosen."""
+    """Number and length of the rollouts that the reachable set is sampled from."""
 
     def __post_init__(self):
-        """Refuse settings that mean nothing."""
+        """Reject invalid settings."""
         whole(self.domain, action_repeat=self.action_repeat)
 
     @property
     def seconds_per_step(self) -> float:
-        """Simulated time that one action lasts."""
+        """Simulated time per action."""
         return self.time_step * self.steps_per_action
 
     @property
     def steps_per_action(self) -> int:
-        """Physics steps that one action lasts."""
+        """Physics steps per action."""
         return self.substeps * self.action_repeat
 
     def model_and_assets(self) -> tuple[Any, dict[str, bytes]]:
-        """The suite's XML, and the files that it includes."""
+        """Return the suite's XML, and the contents of the files that it includes by name."""
         return control_suite(self.domain).get_model_and_assets()
 
-    def compiled(self) -> Any:
-        """A model of its own for each set of copies, since pictures move its target."""
+    def load_model(self) -> Any:
+        """Compile a model for each set of copies, since rendering moves its target."""
         return compile_model(*self.model_and_assets())
 
     def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
-        """The action is the control, held."""
+        """Use the action as the control and hold it."""
         for data, action in zip(copies, actions, strict=True):
             data.ctrl[:] = action
 
     def advance(self, model: Any, data: Any) -> None:
-        """As many steps as the suite takes."""
+        """Take the same physics steps as the suite."""
         physics_step(model, data, self.steps_per_action)
 
     def reachable(self) -> Transitions:
-        """Transitions of fixed rollouts under noise from slow to white; see `reachable_by_noise`."""
+        """Sample transitions from rollouts under coloured noise; see `reachable_by_noise`."""
         return reachable_by_noise(self, *self.reachable_rollouts)

@@ -1,4 +1,4 @@
-"""Tasks: what a person may ask for after exploration."""
+"""Tasks: rewards, with success criteria and goals where the task has them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,22 +14,25 @@ GoalRewardFunction = Callable[[Array, Array, Array, Array], Array]
 
 @dataclass(frozen=True)
 class Task:
-    """What a person may ask for: a reward and, where that means something, what counts as success."""
+    """A reward and, optionally, a success criterion."""
 
     reward: RewardFunction
+    """The reward of one transition, in JAX."""
     success: Callable[[np.ndarray], float] | None = None
-    """success(next_states [T, dx]): how far an episode, from its first step on, has solved the task, from 0 to 1; in numpy."""
+    """success(next_states [T, dx]) -> how far one episode solved the task, from 0 to 1; in numpy."""
 
 
 @dataclass(frozen=True)
 class GoalTask:
-    """A task with a goal [dg], another one in each rollout; it is no part of the state: planners are told, models are not.
+    """A task with a goal [dg] that is drawn for each rollout.
 
-    A world must offer the same functions each time it is asked, since compilers know functions by their identity.
+    The goal is not part of the state: planners receive it, models do not. A world must return the same function objects each
+    time, since JAX caches compiled programs by the identity of functions.
     """
 
     reward: GoalRewardFunction
+    """The reward of one transition for a goal, in JAX."""
     sample_goal: Callable[[np.random.Generator], np.ndarray]
-    """The goal of a rollout."""
+    """Draws the goal [dg] of a rollout."""
     success: Callable[[np.ndarray, np.ndarray], float] | None = None
-    """success(next_states [T, dx], goal [dg]), as for `Task`."""
+    """success(next_states [T, dx], goal [dg]) -> how far one episode solved the task, from 0 to 1; in numpy."""

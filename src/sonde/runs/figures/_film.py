@@ -1,6 +1,6 @@
-"""Films of evaluations: pictures of the true system, one per step, with what has been achieved so far written above them.
+"""Films of evaluations: one picture of the true system per step, with the step and the return so far written above it.
 
-A world written in JAX is drawn afterwards, from the states of the episode; one that is stepped outside of JAX while it runs.
+A world written in JAX is drawn afterwards from the states of the episode; a host world is drawn while it runs.
 """
 
 import contextlib
@@ -23,53 +23,72 @@ from sonde._internal.user_code import task_label
 from sonde.evaluation import Evaluation
 from sonde.worlds import HostWorld, JaxWorld, Simulators, World
 
-FRAMES_PER_SECOND = 20.0  # where a step has no time of its own
-FASTEST = 50.0  # what players can show; above it, steps are left out
+FRAMES_PER_SECOND = 20.0  # for worlds whose steps have no duration
+MAX_FRAMES_PER_SECOND = 50.0  # what players can show; above it, steps are left out
 
 
 def check_film(out: Path) -> None:
-    """Refuse, before any work is done, a film that could not be written."""
+    """Reject, before any work is done, a film that cannot be written.
+
+    Args:
+        out: Path of the film.
+    """
     suffix = out.suffix.lower()
     if suffix not in WRITERS:
         raise SondeError(f"a film cannot be written to {out.name!r}: end its name in one of {', '.join(WRITERS)}")
     if suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
-        raise SondeError(f"{out.name} needs imageio-ffmpeg: pip install '.[render]' in Sonde's folder, or name a .gif instead")
+        raise SondeError(f"{out.name} needs imageio-ffmpeg: pip install '.[render]' in Sonde's folder, or choose a .gif")
     if out.is_dir():
         raise SondeError(f"{out} is a folder: name a file for the film")
     above = next(parent for parent in out.absolute().parents if parent.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise SondeError(f"a film cannot be written to {out}: {above} is not a folder that you may write to")
+        raise SondeError(f"a film cannot be written to {out}: {above} is not a folder you may write to")
 
 
-def _pictures_of(world: World) -> Any:
+def _render_method(world: World) -> Any:
     """The method that draws a world, or its simulators."""
     if not isinstance(world, HostWorld):
-        return getattr(type(world), "picture", None)
+        return getattr(type(world), "render", None)
     copies = world.open(1)
     copies.close()
-    return type(copies).picture
+    return type(copies).render
 
 
 class Film:
-    """Films the first run of one evaluation: give it as `on_step` to the evaluation, then `save` that."""
+    """Films the first seed of one evaluation: pass it as `on_step` to the evaluation, then call `save`."""
 
     def __init__(self, out: Path, world: World):
-        """`runs` are evaluated in lockstep. What cannot be filmed is refused here."""
+        """Reject what cannot be filmed.
+
+        Args:
+            out: Path of the film, .mp4 or .gif.
+            world: The world that is evaluated.
+        """
         check_film(out)
-        if _pictures_of(world) in (None, JaxWorld.picture, Simulators.picture):
-            raise SondeError(f"{type(world).__name__} cannot be filmed: it has no picture; write its picture()")
+        if _render_method(world) in (None, JaxWorld.render, Simulators.render):
+            raise SondeError(f"{type(world).__name__} cannot be filmed: it has no render() method; define one")
         self.out, self._world = out, world
         self._per_second = FRAMES_PER_SECOND if world.seconds_per_step is None else 1 / world.seconds_per_step
-        self._every = int(np.ceil(self._per_second / FASTEST))
+        self._every = int(np.ceil(self._per_second / MAX_FRAMES_PER_SECOND))
         self._pictures: dict[int, np.ndarray] = {}
 
     def __call__(self, taken: int, copies: Simulators) -> None:
-        """Take a picture of a host world after a step (see `sonde.control._rollout.OnStep`)."""
+        """Take a picture of a host world after a step (see `sonde.control.OnStep`).
+
+        Args:
+            taken: Number of steps taken so far.
+            copies: The simulators, of which the first is filmed.
+        """
         if taken % self._every == 0:
-            self._pictures[taken] = _checked(copies.picture())
+            self._pictures[taken] = _checked(copies.render())
 
     def save(self, task: str, evaluation: Evaluation) -> None:
-        """Write the film of the evaluation, as far as the first episode of its first run goes."""
+        """Write the film: the first episode of the first seed.
+
+        Args:
+            task: Name of the task, for the caption.
+            evaluation: The evaluation that was filmed.
+        """
         trajectory = evaluation.trajectory
         steps = trajectory.states.shape[1]
         ended = trajectory.ended
@@ -84,26 +103,36 @@ class Film:
         write_film(frames(), self.out, self._per_second / self._every)
 
     def _shots(self, evaluation: Evaluation, steps: int) -> Iterator[tuple[int, np.ndarray]]:
-        """How many steps were taken, and the picture then."""
+        """Numbers of steps taken, and the picture after each."""
         if isinstance(self._world, JaxWorld):
             trajectory = evaluation.trajectory
             for step, x in enumerate([*trajectory.states[0, :steps], trajectory.next_states[0, steps - 1]]):
                 if step % self._every == 0 or step == steps:
-                    yield step, _checked(self._world.picture(x))
+                    yield step, _checked(self._world.render(x))
         else:
             yield from ((step, picture) for step, picture in self._pictures.items() if step <= steps)
 
 
 def _checked(picture: np.ndarray) -> np.ndarray:
-    """The picture as its own copy: a renderer may draw the next one into the same memory."""
+    """A copy of the picture, as a renderer may draw the next one into the same memory."""
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3 or 0 in picture.shape:
         found = f"{picture.dtype} {list(picture.shape)}"
-        raise SondeError(f"picture() must give an image as uint8 [height, width, 3], got {found}")
+        raise SondeError(f"render() must return an image as uint8 [height, width, 3], got {found}")
     return np.array(picture)
 
 
 def captioned(picture: np.ndarray, title: str, left: str, right: str) -> np.ndarray:
-    """The picture below a band with a title, and a line of words at either edge; height and width are even."""
+    """Add a caption above a picture.
+
+    Args:
+        picture: Image [height, width, 3].
+        title: First line, in bold; cut if it is too long.
+        left: Left end of the second line.
+        right: Right end of the second line.
+
+    Returns:
+        A larger image, of even height and width.
+    """
     height, width = picture.shape[:2]
     size = min(max(width // 24, 9), 22)
     margin, line = size // 2, round(1.45 * size)
@@ -125,12 +154,18 @@ def captioned(picture: np.ndarray, title: str, left: str, right: str) -> np.ndar
 
 @functools.cache
 def _font(name: str, size: int) -> ImageFont.FreeTypeFont:
-    """One of those that come with matplotlib; its digits are equally wide, so that numbers do not jump."""
+    """A font that comes with matplotlib; all its digits have the same width, so numbers do not jump from frame to frame."""
     return ImageFont.truetype(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name, size)
 
 
 def write_film(frames: Iterable[np.ndarray], out: Path, per_second: float) -> None:
-    """Write frames, uint8 [height, width, 3] of one even size, to a .mp4 (H.264) or .gif that appears whole or not at all."""
+    """Write a film, whole or not at all.
+
+    Args:
+        frames: Images, uint8 [height, width, 3], all of the same even size.
+        out: Path of the film, .mp4 (H.264) or .gif.
+        per_second: Frames per second.
+    """
     check_film(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.stem}.part{out.suffix.lower()}")
@@ -152,11 +187,11 @@ def _write_mp4(frames: Iterable[np.ndarray], out: Path, per_second: float) -> No
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", f"{per_second:.6f}", "-i", "-"]
     coding = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "20", "-movflags", "+faststart"]
     command = [get_ffmpeg_exe(), "-y", "-loglevel", "error", *source, *coding, str(out.absolute())]
-    # started from here: imageio's own writer forks this process, which JAX's threads do not survive for sure
-    with tempfile.TemporaryFile() as words, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=words) as encoder:
+    # not by imageio's own writer, which forks this process: that is not safe with JAX's threads
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log) as encoder:
         assert encoder.stdin is not None
         try:
-            with contextlib.suppress(BrokenPipeError):  # it gave up; it says why
+            with contextlib.suppress(BrokenPipeError):  # the encoder failed; its log says why
                 for frame in itertools.chain([first], frames):
                     encoder.stdin.write(frame.tobytes())
         except BaseException:
@@ -166,12 +201,12 @@ def _write_mp4(frames: Iterable[np.ndarray], out: Path, per_second: float) -> No
             with contextlib.suppress(BrokenPipeError):
                 encoder.stdin.close()
         if encoder.wait() != 0:
-            words.seek(0)
-            raise SondeError(f"ffmpeg could not write the film: {words.readline().decode(errors='replace').strip()}")
+            log.seek(0)
+            raise SondeError(f"ffmpeg could not write the film: {log.readline().decode(errors='replace').strip()}")
 
 
 def _write_gif(frames: Iterable[np.ndarray], out: Path, per_second: float) -> None:
-    # colours of its own for each frame, so few that the file stays small; a GIF counts time in hundredths of a second
+    # each frame has its own palette, small enough to keep the file small; a GIF counts time in hundredths of a second
     images = (Image.fromarray(frame).quantize(128, dither=Image.Dither.NONE) for frame in frames)
     milliseconds = 10 * max(round(100 / per_second), 2)
     with open(out, "wb") as file:

@@ -1,4 +1,4 @@
-"""What a person sees while an experiment runs: every batch, how far it is, and how long all of it may still take.
+"""What a person sees while a sweep runs: every batch, how far it is, and how long all of it may still take.
 
 On a terminal it is live; elsewhere (a log, a pipe) a line is printed for each round that is finished.
 """
@@ -10,23 +10,28 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from sonde.runs.sweep._grid import Batch
+from sonde.runs.sweep._batch import Batch
 
 MOST_LINES = 24
 
 
-class GridProgress:
-    """Call it as `sonde.runs.sweep._local.OnTick`; use it as a context, so that the terminal is left in order."""
+class SweepProgress:
+    """Shows batches on a console; pass it to `run_sweep` as `watch`, and use it as a context manager."""
 
     def __init__(self, batches: Sequence[Batch], console: Console):
-        """`batches` are all that the experiment needs, finished ones too."""
+        """Look how far the batches are; nothing is shown yet.
+
+        Args:
+            batches: All batches of the sweep, finished ones too.
+            console: Where to show them.
+        """
         self.batches, self.console, self.at_once = batches, console, 1
         self.done = {batch: batch.rounds_done() for batch in batches}
         self.pace = {batch: batch.seconds_per_round() for batch in batches}
         self.began = time.perf_counter()
         self.live = Live(console=console, refresh_per_second=2, transient=True) if console.is_terminal else None
 
-    def __enter__(self) -> "GridProgress":
+    def __enter__(self) -> "SweepProgress":
         if self.live:
             self.live.start()
         return self
@@ -36,14 +41,18 @@ class GridProgress:
             self.live.stop()
 
     def __call__(self, running: Sequence[Batch]) -> None:
-        """Look how far the batches are."""
+        """Look how far the batches are, and show it.
+
+        Args:
+            running: The batches that are being worked on.
+        """
         self.at_once = max(1, len(running))
         for batch in self.batches:
             done = batch.rounds_done() if self.done[batch] < batch.rounds else batch.rounds
             if done != self.done[batch]:
                 self.done[batch], self.pace[batch] = done, batch.seconds_per_round()
                 if not self.live:
-                    self.console.print(f"{name(batch)}: round {done} of {batch.rounds}; {self.summary()}", soft_wrap=True)
+                    self.console.print(f"{batch.name}: round {done} of {batch.rounds}; {self.summary()}", soft_wrap=True)
         if self.live:
             self.live.update(self._table(running))
 
@@ -65,7 +74,7 @@ class GridProgress:
         return sum(alike) / len(alike) if alike else None
 
     def summary(self) -> str:
-        """All in one line."""
+        """Everything in one line."""
         done, total = sum(self.done.values()), sum(batch.rounds for batch in self.batches)
         left = self.seconds_left()
         text = "" if left is None else f", about {duration(left)} left"
@@ -80,17 +89,16 @@ class GridProgress:
             pace, done = self.pace[batch], self.done[batch]
             state = "running" if batch in active else "done" if done >= batch.rounds else "waiting"
             shown = "" if pace is None else f"{pace:.1f}"
-            table.add_row(batch.setting, batch.kind, batch.seeds, f"{done}/{batch.rounds}", shown, state)
+            table.add_row(batch.setting, batch.method, batch.seeds, f"{done}/{batch.rounds}", shown, state)
         if len(order) > MOST_LINES:
             table.caption = f"and {len(order) - MOST_LINES} more"
         return table
 
 
-def name(batch: Batch) -> str:
-    """A batch in a line of text."""
-    return f"{batch.setting} {batch.kind} seeds {batch.seeds}"
-
-
 def duration(seconds: float) -> str:
-    """In the unit that suits it."""
+    """A time in the unit that suits it.
+
+    Args:
+        seconds: The time.
+    """
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

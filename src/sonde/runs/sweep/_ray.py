@@ -1,9 +1,10 @@
 """Batches on a Ray cluster: each is a task with its share of a GPU, in a process of its own.
 
-Every machine of the cluster needs Sonde. It need not see this machine's files: a task is sent the config of its batch, and
-returns the batch's whole folder, which is written here unless it is here already. A task whose process or machine dies is
-started again: after its last finished round where it finds the folder (same machine, shared files), from the start elsewhere.
-A machine with files of its own keeps its copy of the folder; remove it there too when a batch is to be made anew.
+Every machine of the cluster needs Sonde, and the files of classes of one's own. It need not see this machine's files otherwise:
+a task is sent the config of its batch, and returns the batch's whole folder, which is written here unless it is here already. A
+task whose process or machine dies is started again: after its last finished round where it finds the folder (same machine,
+shared files), from the start elsewhere. A machine with files of its own keeps its copy of the folder; to start a batch over,
+remove it there too.
 """
 
 import logging
@@ -12,70 +13,98 @@ import platform
 import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, first_line
 from sonde._internal.files import write_atomically
 from sonde._internal.machine import cores
-from sonde.runs._config import differences, from_json, to_json
+from sonde.runs._codec import from_json, to_json
+from sonde.runs._config import RunConfig, differences, with_absolute_paths
 from sonde.runs._store import RunStore
-from sonde.runs.sweep._grid import Batch
-from sonde.runs.sweep._local import LOG, PAUSE, TRIES, OnTick, reason
+from sonde.runs.sweep import _backend
+from sonde.runs.sweep._backend import LOG, TRIES, Backend, Watch, import_path, reason
+from sonde.runs.sweep._batch import Batch
+from sonde.runs.sweep._worker import work
 
 Files = dict[str, bytes]
 """What is in a folder: content by path within it."""
 
 
-def run_on_ray(batches: Sequence[Batch], address: str | None, gpus: float, on_tick: OnTick) -> dict[Path, str]:
-    """Bring all batches to their end; what went wrong, by folder. Without an address Ray is started on this machine."""
-    ray = _ray()
-    if not batches:
-        return {}
-    if not 0 <= gpus < float("inf") or (gpus > 1 and gpus % 1):
-        raise SondeError(f"reproduce: --gpus must be 0, a share such as 0.25, or a whole number, got {gpus}")
-    failures = {}
-    with _connected(ray, address):
-        _check_gpus(ray, gpus)
-        task = ray.remote(**_needs(gpus))(bring_to_end)
-        texts = ((batch.setting, batch.kind, to_json(batch.config), str(batch.folder)) for batch in batches)
-        pending = {task.remote(*text): batch for text, batch in zip(texts, batches, strict=True)}
-        try:
-            while pending:
-                for ref in ray.wait(list(pending), timeout=PAUSE)[0]:
-                    batch = pending.pop(ref)
-                    try:
-                        keep(batch, ray.get(ref))
-                    except ray.exceptions.RayError as error:
-                        failures[batch.folder] = _failed(batch, error)
-                # Ray begins tasks in the order in which they came
-                on_tick(list(pending.values())[: _places(ray, gpus)])
-        finally:
-            for ref in pending:  # an interrupt: all that is finished is on disk
-                ray.cancel(ref, force=True)
-    return failures
+@dataclass(frozen=True)
+class RayBackend(Backend):
+    """Runs each batch as a task of a Ray cluster; needs the extra 'ray'."""
+
+    address: str | None = None
+    """The cluster; by default one is started on this machine."""
+    gpus: float = 0.0
+    """GPUs for each batch: a share such as 0.25, or a whole number; 0: batches run on CPUs."""
+
+    def run(self, batches: Sequence[Batch], callbacks: str, watch: Watch) -> dict[Path, str]:
+        """Submit all batches and wait for them."""
+        ray = _ray()
+        if not batches:
+            return {}
+        if not 0 <= self.gpus < float("inf") or (self.gpus > 1 and self.gpus % 1):
+            raise SondeError(f"sweep: --gpus must be 0, a share such as 0.25, or a whole number, got {self.gpus}")
+        failures = {}
+        with _connected(ray, self.address):
+            _check_gpus(ray, self.gpus)
+            task = ray.remote(**_needs(self.gpus))(bring_to_end)
+            orders = (
+                (batch.worker, to_json(with_absolute_paths(batch.config)), str(batch.folder), callbacks) for batch in batches
+            )
+            pending = {task.remote(*order): batch for order, batch in zip(orders, batches, strict=True)}
+            try:
+                while pending:
+                    for ref in ray.wait(list(pending), timeout=_backend.PAUSE)[0]:
+                        batch = pending.pop(ref)
+                        try:
+                            keep(batch, ray.get(ref))
+                        except ray.exceptions.RayError as error:
+                            failures[batch.folder] = _failed(batch, error)
+                    # Ray begins tasks in the order in which they came
+                    watch(list(pending.values())[: _places(ray, self.gpus)])
+            finally:
+                for ref in pending:  # an interrupt: all that is finished is on disk
+                    ray.cancel(ref, force=True)
+        return failures
 
 
-def bring_to_end(setting: str, kind: str, config: str, folder: str) -> Files:
-    """The task, on any machine of the cluster."""
-    from sonde.cli._main import remember_compilations
-    from sonde.runs.sweep._worker import work
+def bring_to_end(worker: str, config: str, folder: str, callbacks: str) -> Files:
+    """The task, on any machine of the cluster.
 
-    remember_compilations()
-    batch = Batch(setting, kind, from_json(config, "the config that was sent"), Path(folder))
-    batch.create()
-    if differing := list(differences(RunStore.open(batch.folder).config, batch.config)):
+    Args:
+        worker: MODULE:FUNCTION that does the work.
+        config: The config of the batch, as JSON.
+        folder: Folder of the batch, on whatever machine this is.
+        callbacks: Callbacks, as text.
+
+    Returns:
+        Everything in the folder but its log.
+    """
+    cache_compilations()
+    path, wanted = Path(folder), from_json(RunConfig, config, "the config that was sent")
+    if not path.exists():
+        RunStore.create(path, wanted)
+    if differing := list(differences(RunStore.open(path).config, wanted)):
         there = f"{folder} on {platform.node()} was made with other settings: {'; '.join(differing)}"
         raise SondeError(f"{there}; remove it there, or name another folder with --out")
-    if not batch.finished:
-        work(kind, batch.folder, setting)
-    # always: nobody can tell here whether the machine that asked sees this folder
-    paths = [path for path in batch.folder.rglob("*") if path.is_file() and path.name != LOG and path.name[0] != "."]
-    return {str(path.relative_to(batch.folder)): path.read_bytes() for path in paths}
+    work(worker, path, callbacks)
+    # always: it cannot be told here whether the machine that asked sees this folder
+    paths = [file for file in path.rglob("*") if file.is_file() and file.name != LOG and file.name[0] != "."]
+    return {str(file.relative_to(path)): file.read_bytes() for file in paths}
 
 
 def keep(batch: Batch, files: Files) -> None:
-    """Write what a task returned, unless it is there."""
+    """Write what a task returned, unless it is there.
+
+    Args:
+        batch: The batch.
+        files: What `bring_to_end` returned.
+    """
     batch.create()
     if batch.finished:  # it was done in this very folder
         return
@@ -93,7 +122,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise SondeError("the backend 'ray' needs Ray, which is not installed: pip install 'sonde[cluster]'") from None
+        raise SondeError("the backend 'ray' needs Ray, which is not installed: pip install 'sonde[ray]'") from None
     return ray
 
 
@@ -115,7 +144,7 @@ def _connected(ray: Any, address: str | None) -> Generator[None]:
 
 
 def _knock(address: str) -> None:
-    """Fail at once where nobody answers; Ray itself would try for minutes."""
+    """Fail at once where nothing answers; Ray itself would try for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -124,9 +153,10 @@ def _knock(address: str) -> None:
 def _needs(gpus: float) -> dict[str, Any]:
     """What each task gets."""
     variables = {
+        "PYTHONPATH": f"{import_path()}{os.pathsep}${{PYTHONPATH}}",  # beside that of the machine
         # several tasks may share a GPU: none may take all of its memory
         "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-        # Ray would give linear algebra a single thread; how many there are shows in the last bits of a result
+        # Ray would give linear algebra a single thread; the number of threads shows in the last bits of a result
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores())),
     }
     if gpus == 0:
@@ -137,10 +167,10 @@ def _needs(gpus: float) -> dict[str, Any]:
 
 
 def _check_gpus(ray: Any, gpus: float) -> None:
-    """Refuse what Ray would wait for without end."""
+    """Reject what Ray would wait for without end."""
     most = max((node["Resources"].get("GPU", 0.0) for node in ray.nodes() if node["Alive"]), default=0.0)
     if gpus > most:
-        raise SondeError(f"reproduce: --gpus {gpus:g} was asked for each batch; Ray's machines have {most:g} at most")
+        raise SondeError(f"sweep: --gpus {gpus:g} was asked for each batch; Ray's machines have {most:g} at most")
 
 
 def _places(ray: Any, gpus: float) -> int:

@@ -1,58 +1,72 @@
-"""What the runs of an experiment have measured: a table that goes to a small CSV file and back.
+"""What the batches of a sweep have measured: a table that goes to a small CSV file and back.
 
-One row per setting, method, seed and round, with every metric of that round. A metric that a round did not measure is not in
-its row; one that was not finite is NaN.
+One row per setting, method, seed and round, with every metric of that round. A metric that was not measured in a round is not
+in its row; one that was not finite is NaN.
 """
 
 import csv
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
+from sonde.evaluation._statistics import Curve
 
 KEYS = ("setting", "method", "seed", "round")
 Row = dict[str, Any]
-ORACLE, RANDOM_ACTIONS = "oracle", "random-actions"
-"""Methods of rows that no exploration made: the same planner on the true system, and uniformly random actions."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A metric of one setting and method."""
-
-    seeds: Int[np.ndarray, " S"]
-    rounds: Int[np.ndarray, " T"]
-    values: Float[np.ndarray, "S T"]
 
 
 class Results:
     """The rows, and the curves that they make."""
 
     def __init__(self, rows: Iterable[Row]):
-        """A row that is given twice counts once: the last one."""
+        """Sort the rows.
+
+        Args:
+            rows: Metrics by name, with the keys setting, method, seed and round; of rows with the same keys the last counts.
+        """
         self.rows = sorted({_key(row): row for row in rows}.values(), key=_key)
         self._of: dict[tuple[str, str], list[Row]] = {}
         for row in self.rows:
             self._of.setdefault((row["setting"], row["method"]), []).append(row)
 
     def methods(self, setting: str) -> list[str]:
-        """Those that have rows in a setting."""
+        """The methods that have rows in a setting.
+
+        Args:
+            setting: The setting.
+        """
         return [method for name, method in self._of if name == setting]
 
+    def metrics(self) -> list[str]:
+        """Names of everything that was measured."""
+        return [name for name in dict.fromkeys(name for row in self.rows for name in row) if name not in KEYS]
+
     def rounds(self, setting: str, methods: Sequence[str]) -> list[int]:
-        """The rounds that all seeds of any of these methods have, whatever was measured in them."""
+        """The rounds that all seeds of any of these methods have, whatever was measured in them.
+
+        Args:
+            setting: The setting.
+            methods: The methods.
+        """
         curves = (self.curve(setting, method, "round") for method in methods)
         return sorted({int(round_number) for curve in curves if curve is not None for round_number in curve.rounds})
 
     def curve(self, setting: str, method: str, metric: str) -> Curve | None:
-        """The metric for all seeds, in the rounds that each of them has; None if there is no such round."""
+        """A metric for all seeds, in the rounds that each of them has.
+
+        Args:
+            setting: The setting.
+            method: The method.
+            metric: The metric.
+
+        Returns:
+            The curve; None if there is no such round.
+        """
         by_seed: dict[int, dict[int, float]] = {}
         for row in self._of.get((setting, method), ()):
             if metric in row:
@@ -66,11 +80,20 @@ class Results:
         return Curve(np.array(seeds), np.array(rounds), values)
 
     def only(self, settings: Sequence[str], methods: Sequence[str]) -> "Results":
-        """The rows of those settings and methods."""
+        """The rows of some settings and methods.
+
+        Args:
+            settings: The settings.
+            methods: The methods.
+        """
         return Results(row for row in self.rows if row["setting"] in settings and row["method"] in methods)
 
     def save(self, path: Path) -> None:
-        """All rows as CSV; numbers keep six digits. How long things took is no result."""
+        """Write all rows as CSV, with six digits; how long things took is left out.
+
+        Args:
+            path: The file.
+        """
         names = [name for name in dict.fromkeys(name for row in self.rows for name in row) if not name.startswith("seconds/")]
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
@@ -81,7 +104,11 @@ class Results:
 
     @classmethod
     def load(cls, path: Path) -> "Results":
-        """What `save` wrote."""
+        """Read what `save` wrote.
+
+        Args:
+            path: The file.
+        """
         try:
             with path.open(newline="") as file:
                 reader = csv.DictReader(file)
@@ -89,7 +116,9 @@ class Results:
                     raise ValueError(f"its first line must name {', '.join(KEYS)}")
                 return cls([_parsed(row) for row in reader])
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-            raise SondeError(f"{path} is not a table of results ({error}); restore it, or remove it to make it anew") from None
+            raise SondeError(
+                f"{path} is not a table of results ({error}); restore it, or remove it to have it written again"
+            ) from None
 
 
 def _key(row: Row) -> tuple:

@@ -1,4 +1,4 @@
-"""Robust policies: training against an adversary that chooses among what the model holds plausible, and guaranteed returns."""
+"""Robust policies: training against an adversary that chooses among what the model considers plausible; guaranteed returns."""
 
 from sonde.solvers.adversarial._guarantees import REGION_SHARES, ModelReturns, most_robust, with_region_share
 

@@ -1,66 +1,115 @@
-"""Numbers of the Fetch scene, and where its state has what. No MuJoCo here: tasks are planned on models that never saw it.
+"""Layout of the Fetch scene's state, and its dimensions. It does not import MuJoCo, since planners on learned models use it.
 
-State x = (grip position 3, right and left finger, grip velocity 3, the fingers' velocities; then of each block its position 3,
-angles 3, velocity 3, angular velocity 3). Lengths in m, angles in rad, velocities per step of 0.04 s, all in the world's frame.
+State x = (grip position 3, right and left finger, grip velocity 3, finger velocities 2; then for each block position 3,
+angles 3, velocity 3, angular velocity 3). Lengths in m, angles in rad, velocities per step of 0.04 s, in the world frame.
+Functions work on numpy and JAX arrays.
 """
 
 from typing import Any
 
 SECONDS_PER_STEP = 0.04
 GRIP_HOME = (1.3414, 0.7491, 0.5354)
-"""Where the grip is when an episode starts, to within a millimetre."""
+"""Position of the grip at the start of an episode, to within a millimetre."""
 TABLE_TOP = 0.4
 REST_HEIGHT = 0.42463
-"""Height of a block's middle when an episode starts, and of goals on the table."""
+"""Height of a block's centre at the start of an episode, and of goals on the table."""
 HALF_SIZE = 0.025
-"""Half the edge of a block."""
+"""Half of a block's edge."""
 PLAYGROUND = 0.15
-"""Blocks start, and most goals lie, within so much of the grip's home in x and in y."""
-MOST_BLOCKS = 6
+"""Largest distance in x and in y from the grip's home at which blocks start and most goals lie."""
+MAX_BLOCKS = 6
 
-ROBOT_NUMBERS, BLOCK_NUMBERS = 10, 12
+ROBOT_DIM, BLOCK_DIM = 10, 12
+"""Numbers in the state that describe the robot, and each block."""
 AXES = ("x", "y", "z")
 
 
 def robot_names() -> tuple[str, ...]:
-    """What the first ten numbers of a state are."""
+    """Return the names of the first ten state dimensions."""
     fingers = ("right finger", "left finger")
-    places, speeds = (f"grip {axis}" for axis in AXES), (f"grip v{axis}" for axis in AXES)
-    return (*places, *fingers, *speeds, *(f"{finger} speed" for finger in fingers))
+    positions, velocities = (f"grip {axis}" for axis in AXES), (f"grip v{axis}" for axis in AXES)
+    return (*positions, *fingers, *velocities, *(f"{finger} speed" for finger in fingers))
 
 
 def block_names(block: int) -> tuple[str, ...]:
-    """What the twelve numbers of a block are."""
+    """Return the names of a block's twelve state dimensions.
+
+    Args:
+        block: Index of the block.
+    """
     return tuple(f"block {block} {what}{axis}" for what in ("", "angle ", "v", "spin ") for axis in AXES)
 
 
-def block_parts(x: Any) -> Any:
-    """The blocks' part of states [..., dx], as [..., blocks, 12]; of numpy or JAX arrays."""
-    return x[..., ROBOT_NUMBERS:].reshape(*x.shape[:-1], -1, BLOCK_NUMBERS)
+def block_states(x: Any) -> Any:
+    """Return the part of states that describes the blocks.
+
+    Args:
+        x: States [..., dx].
+
+    Returns:
+        Array [..., blocks, 12].
+    """
+    return x[..., ROBOT_DIM:].reshape(*x.shape[:-1], -1, BLOCK_DIM)
 
 
 def block_positions(x: Any) -> Any:
-    """[..., blocks, 3] out of states [..., dx]."""
-    return block_parts(x)[..., :3]
+    """Return the positions of the blocks.
+
+    Args:
+        x: States [..., dx].
+
+    Returns:
+        Array [..., blocks, 3].
+    """
+    return block_states(x)[..., :3]
 
 
 def block_angles(x: Any) -> Any:
-    """[..., blocks, 3] out of states [..., dx]: e with R = Rx(e0) Ry(e1) Rz(e2)."""
-    return block_parts(x)[..., 3:6]
+    """Return the angles e of the blocks, whose rotations are R = Rx(e0) Ry(e1) Rz(e2).
+
+    Args:
+        x: States [..., dx].
+
+    Returns:
+        Array [..., blocks, 3].
+    """
+    return block_states(x)[..., 3:6]
 
 
-def first_angles(x: Any, library: Any) -> Any:
-    """e0 of each block, within pi, whichever angles say where it is; `library` is that of the arrays."""
+def roll_angles(x: Any, library: Any) -> Any:
+    """Return the first angle e0 of the blocks in [-pi, pi], independent of which angles represent the rotation.
+
+    Args:
+        x: States [..., dx].
+        library: The library of the array: numpy or jax.numpy.
+
+    Returns:
+        Array [..., blocks].
+    """
     first, second, _ = library.moveaxis(block_angles(x), -1, 0)
-    towards = library.sign(library.cos(second))
-    return library.arctan2(towards * library.sin(first), towards * library.cos(first))
+    sign = library.sign(library.cos(second))
+    return library.arctan2(sign * library.sin(first), sign * library.cos(first))
 
 
 def grip_position(x: Any) -> Any:
-    """[..., 3] out of states [..., dx]."""
+    """Return the position of the grip.
+
+    Args:
+        x: States [..., dx].
+
+    Returns:
+        Array [..., 3].
+    """
     return x[..., :3]
 
 
 def finger_positions(x: Any) -> Any:
-    """[..., 2] out of states [..., dx]: how far the right and the left finger are from the middle."""
+    """Return the distances of the right and the left finger from the middle.
+
+    Args:
+        x: States [..., dx].
+
+    Returns:
+        Array [..., 2].
+    """
     return x[..., 3:5]

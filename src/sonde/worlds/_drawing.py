@@ -1,4 +1,4 @@
-"""Pictures of the worlds that are written in JAX: drawn at twice their size and reduced, so that edges are smooth."""
+"""Images of the worlds that are written in JAX, drawn at twice their size and reduced so that edges are smooth."""
 
 import functools
 import itertools
@@ -15,10 +15,16 @@ Point = tuple[float, float]
 
 
 class Canvas:
-    """A picture in the making; coordinates are in world units, y upwards, `centre` in the middle, `width` units wide."""
+    """An image to draw on, in world coordinates with y upwards."""
 
     def __init__(self, centre: Point, width: float, base: Image.Image | None = None):
-        """`base` is drawn on, if given; otherwise white paper."""
+        """Create a canvas.
+
+        Args:
+            centre: World coordinates of the image's centre.
+            width: Width of the image in world units.
+            base: An image to draw on a copy of; by default a white one.
+        """
         self.image = Image.new("RGB", (SCALE * SIZE, SCALE * SIZE), PAPER) if base is None else base.copy()
         self._draw, self._centre, self._unit = ImageDraw.Draw(self.image), centre, SCALE * SIZE / width
 
@@ -28,12 +34,24 @@ class Canvas:
         return middle + x, middle - y
 
     def disc(self, at: Point, radius: float, colour: str) -> None:
-        """A filled circle."""
+        """Draw a filled circle.
+
+        Args:
+            at: Centre.
+            radius: Radius.
+            colour: Colour as #RRGGBB.
+        """
         self._draw.circle(self._pixels(at), self._unit * radius, fill=colour)
 
     def line(self, points: list[Point], width: float, colour: str) -> None:
-        """A line through all points, round at each."""
-        # as areas, whose edges lie where they should: Pillow's own broad lines have steps
+        """Draw a line through points, with round joints.
+
+        Args:
+            points: Points to connect.
+            width: Width of the line.
+            colour: Colour as #RRGGBB.
+        """
+        # drawn as polygons, since Pillow's own wide lines have jagged edges
         for (x0, y0), (x1, y1) in itertools.pairwise(points):
             half = width / 2 / math.hypot(x1 - x0, y1 - y0)
             dx, dy = half * (y0 - y1), half * (x1 - x0)
@@ -42,28 +60,40 @@ class Canvas:
             self.disc(point, width / 2, colour)
 
     def area(self, points: list[Point], colour: str) -> None:
-        """A filled polygon."""
+        """Draw a filled polygon.
+
+        Args:
+            points: Its corners.
+            colour: Colour as #RRGGBB.
+        """
         self._draw.polygon([self._pixels(p) for p in points], fill=colour)
 
-    def finished(self) -> np.ndarray:
-        """The picture, uint8 [SIZE, SIZE, 3]."""
+    def to_array(self) -> np.ndarray:
+        """Return the image, uint8 [SIZE, SIZE, 3]."""
         return np.asarray(self.image.reduce(SCALE))
 
 
-def pendulum(theta: float) -> np.ndarray:
-    """A rod with a bob; theta = 0 is upright, and it grows counterclockwise."""
+def draw_pendulum(theta: float) -> np.ndarray:
+    """Draw a rod with a bob.
+
+    Args:
+        theta: Angle, 0 upright and positive counterclockwise.
+
+    Returns:
+        An image, uint8 [SIZE, SIZE, 3].
+    """
     canvas = Canvas((0.0, 0.0), 2.7, _circle())
     bob = (-float(np.sin(theta)), float(np.cos(theta)))
     canvas.line([(0.0, 0.0), bob], 0.055, INK)
     canvas.disc(bob, 0.15, BLUE)
     canvas.disc((0.0, 0.0), 0.06, INK)
     canvas.disc((0.0, 0.0), 0.025, PAPER)
-    return canvas.finished()
+    return canvas.to_array()
 
 
 @functools.cache
 def _circle() -> Image.Image:
-    """What stays the same: where the bob can be, and a mark for upright."""
+    """The fixed background: the circle of the bob, and a mark for upright."""
     canvas = Canvas((0.0, 0.0), 2.7)
     for turn in np.linspace(0, 2 * np.pi, 72, endpoint=False):
         canvas.disc((float(np.sin(turn)), float(np.cos(turn))), 0.009, GREY)
@@ -78,10 +108,17 @@ def _height(position: float) -> float:
     return 0.45 * float(np.sin(3 * position))
 
 
-def mountain_car(position: float) -> np.ndarray:
-    """The car on its mountain, the wall, and a flag at the goal."""
+def draw_mountain_car(position: float) -> np.ndarray:
+    """Draw the car on its track, the wall, and a flag at the goal.
+
+    Args:
+        position: Position of the car.
+
+    Returns:
+        An image, uint8 [SIZE, SIZE, 3].
+    """
     canvas = Canvas(*_VIEW, _mountain())
-    # the car stands on the track, tilted as the track is
+    # the car is tilted like the track
     slope = float(np.arctan(3 * 0.45 * np.cos(3 * position)))
     cos, sin, height = float(np.cos(slope)), float(np.sin(slope)), _height(position)
 
@@ -93,14 +130,14 @@ def mountain_car(position: float) -> np.ndarray:
     for wheel in (-0.07, 0.07):
         canvas.disc(at(wheel, 0.045), 0.036, INK)
         canvas.disc(at(wheel, 0.045), 0.014, PAPER)
-    return canvas.finished()
+    return canvas.to_array()
 
 
 @functools.cache
 def _mountain() -> Image.Image:
-    """What stays the same: track, wall and flag."""
+    """The fixed background: track, wall and flag."""
     canvas = Canvas(*_VIEW)
-    # the wall stands where the nose of the car is when its middle can go no further
+    # the wall is where the car's nose is at its leftmost position
     track = [(float(p), _height(p)) for p in np.linspace(-1.29, 0.6, 200)] + [(1.0, _height(0.6))]
     wall = [track[0], (-1.29, 2.0)]
     canvas.area([*track[::-1], *wall, (-2.0, 2.0), (-2.0, -2.0), (1.0, -2.0)], GROUND)
