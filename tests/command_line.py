@@ -2,15 +2,15 @@
 
 import sys
 
-from sonde import cli
+from sonde.cli import _main
 
 
 def call(monkeypatch, *args: str) -> int:
     """Run `sonde ARGS`; returns its exit code."""
     monkeypatch.setattr(sys, "argv", ["sonde", *args])
-    monkeypatch.setattr(cli, "remember_compilations", lambda: None)
+    monkeypatch.setattr(_main, "cache_compilations", lambda: None)
     try:
-        cli.main()
+        _main.main()
     except SystemExit as end:
         return int(end.code or 0)
     return 0

@@ -1,10 +1,15 @@
-"""Shapes and types are checked in tests only: jaxtyping with beartype on the whole package."""
+"""Settings of all tests: types and shapes are checked (jaxtyping with beartype), and compiled programs are shared.
+
+Compiled programs lie in `.cache/jax` of the checkout, where later runs, the workers of pytest-xdist and subprocesses find them.
+"""
 
 import os
 from pathlib import Path
 
-# no device is looked for in vain, and two test processes share two cores
+# both are read when JAX is imported, and subprocesses inherit them
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 from jaxtyping import install_import_hook
 
@@ -14,10 +19,22 @@ import jax
 import pytest
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Ignore a compiled program that another process has written only half: JAX then compiles it itself."""
+    config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache entry")
+
+
 @pytest.fixture
 def x64():
     """Double precision for code that is called below the engine's entry points."""
     with jax.enable_x64(True):
+        yield
+
+
+@pytest.fixture
+def cpu():
+    """Run on the CPU, whatever the default device is."""
+    with jax.default_device(jax.devices("cpu")[0]):
         yield
 
 

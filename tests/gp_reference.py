@@ -1,4 +1,4 @@
-"""Problems for Gaussian processes, and scikit-learn's answers to them."""
+"""Regression problems for Gaussian processes, and scikit-learn's solutions."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def start_of(model: GaussianProcess, state_dim: int = DX, action_dim: int = DU) 
 
 
 def data_of(z: np.ndarray, changes: np.ndarray, capacity: int | None = None, rng=None) -> Data:
-    """Rows (x, u) and x' - x in a buffer whose empty part, if any, is full of rubbish (zeros without `rng`)."""
+    """Rows (x, u) and x' - x in a buffer whose unused part, if any, is filled with random numbers (zeros without `rng`)."""
     count, dx = changes.shape
     capacity = capacity or count
     rows = np.zeros((capacity, z.shape[1] + dx)) if rng is None else 5 * rng.normal(size=(capacity, z.shape[1] + dx))
@@ -38,7 +38,7 @@ def data_of(z: np.ndarray, changes: np.ndarray, capacity: int | None = None, rng
 
 
 def problem(rng, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Inputs, smooth targets with noise, and queries among the inputs, near and far."""
+    """Inputs, smooth targets with noise, and queries at some of the inputs and elsewhere."""
     z = np.concatenate([rng.normal(size=(count, DX)), rng.uniform(-1, 1, (count, DU))], axis=1)
     changes = np.stack([np.sin(2 * z[:, 0]) + z[:, 2], z[:, 0] * z[:, 1] - z[:, 2] ** 2], axis=1)
     changes += NOISE * rng.normal(size=changes.shape)
@@ -47,7 +47,7 @@ def problem(rng, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def reference_kernel(name: str, signal: float, lengthscales: np.ndarray):
-    """scikit-learn's; the linear one expects inputs divided by the length-scales."""
+    """scikit-learn's kernel of this name; the linear one takes inputs divided by the length-scales."""
     shape = {
         "rbf": lambda: RBF(lengthscales),
         "matern32": lambda: Matern(lengthscales, nu=1.5),
@@ -85,7 +85,7 @@ def ours(model: GaussianProcess, params: GPParams, data: Data, queries: np.ndarr
 
 
 def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.ndarray) -> np.ndarray:
-    """What a fit is to raise, per output, by scikit-learn: marginal likelihood and Gaussian priors on the logarithms."""
+    """The objective of a fit, per output, by scikit-learn: marginal likelihood and Gaussian priors on the logarithms."""
     z, changes = ((rows - rows.mean(axis=0)) / rows.std(axis=0) for rows in (z, changes))
     values = []
     for log_scales, log_signal, log_noise, target in zip(

@@ -1,7 +1,6 @@
-"""Held-out measurements, what they say of a model's intervals, and the factors that mend them."""
+"""Held-out measurements, the coverage of intervals on them, and recalibration."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,20 +10,28 @@ from scipy.stats import norm
 from scipy.stats import t as student_t
 
 from sonde import (
-    Prediction,
+    METHODS,
+    Confidence,
     Explorer,
     GaussianProcess,
-    Pendulum,
-    Posterior,
     ProbabilisticEnsemble,
     RunConfig,
     SondeError,
     Trajectory,
     rollout,
 )
-from sonde.data import Data
-from sonde.models._base import MemberPredictions
-from sonde.models._calibration import LEVELS, RecalibratedPosterior, Factors, best_factors, calibrate, calibration_error, coverage
+from sonde.data import Data, SystemSpec
+from sonde.models import MemberPredictions, Posterior, Prediction
+from sonde.models._calibration import (
+    LEVELS,
+    Factors,
+    RecalibratedPosterior,
+    calibrate,
+    calibration_error,
+    coverage,
+    fit_factors,
+)
+from sonde.worlds import Pendulum
 from tiny import TINY
 
 # ---- which rows are held out -------------------------------------------------------------------------------------------------
@@ -34,19 +41,20 @@ def data_of(count: int, capacity: int) -> Data:
     return replace(Data.empty(capacity, 2, 1), count=jnp.asarray(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.25, 0.5])
-def test_the_same_rows_are_hidden_at_every_count(x64, fraction):
-    """Or a fit would have seen what a later one is judged by; a larger buffer must not change them either."""
+def test_held_out_rows_do_not_depend_on_count_or_capacity(x64, fraction):
+    """Otherwise a fit would see rows that are held out later."""
     last = np.asarray(data_of(500, 500).held_out(fraction))
     for count, capacity in [(0, 500), (1, 500), (37, 500), (250, 500), (250, 800)]:
         held_out = np.asarray(data_of(count, capacity).held_out(fraction))
         np.testing.assert_array_equal(held_out[:count], last[:count])
-        assert not held_out[count:].any(), "an empty row is no measurement"
+        assert not held_out[count:].any(), "an unused row is no measurement"
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.25, 0.5])
-def test_the_right_fraction_is_hidden_in_every_stretch(x64, fraction):
-    """Of any 100 rows in a row, to within two; of all rows, to within one per hundred."""
+def test_held_out_fraction_is_right_in_every_stretch_of_rows(x64, fraction):
+    """Of any 100 consecutive rows to within two; of all rows to within one per cent."""
     hidden = np.asarray(data_of(3000, 3000).held_out(fraction)).astype(float)
     stretches = np.convolve(hidden, np.ones(100), mode="valid")
     assert np.abs(stretches - 100 * fraction).max() <= 2
@@ -54,7 +62,7 @@ def test_the_right_fraction_is_hidden_in_every_stretch(x64, fraction):
         assert abs(hidden[:count].sum() - fraction * count) <= count / 100
 
 
-def test_what_is_seen_and_what_is_held_out_make_the_whole(x64):
+def test_each_row_is_either_seen_or_held_out(x64):
     data = data_of(90, 120)
     for fraction in (0.0, 0.2, 0.5):
         seen, held_out = np.asarray(data.without(fraction).mask()), np.asarray(data.held_out(fraction))
@@ -63,7 +71,7 @@ def test_what_is_seen_and_what_is_held_out_make_the_whole(x64):
     assert not np.asarray(data.held_out(0.0)).any()
 
 
-def test_hidden_rows_stay_hidden_as_data_grow(x64):
+def test_hidden_rows_stay_hidden_when_data_are_appended(x64):
     data = data_of(0, 60).without(0.2)
     more = data.append(jnp.ones((30, 2)), jnp.ones((30, 1)), jnp.ones((30, 2)))
     np.testing.assert_array_equal(more.mask(), data_of(30, 60).without(0.2).mask())
@@ -72,7 +80,8 @@ def test_hidden_rows_stay_hidden_as_data_grow(x64):
 # ---- coverage ----------------------------------------------------------------------------------------------------------------
 
 
-def test_coverage_by_hand(x64):
+@pytest.mark.slow
+def test_coverage_and_calibration_error_by_hand(x64):
     """The std is sqrt(3^2 + 4^2) = 5. Errors of 0, 0.5, 1 and 3 stds lie just inside intervals of 0, 38.3, 68.3, 99.7 %."""
     truth = 7.0 + np.array([[0.0], [2.5], [-5.0], [15.0], [1e9], [1e9]])
     full = lambda value: jnp.full((6, 1), value)
@@ -82,21 +91,21 @@ def test_coverage_by_hand(x64):
     np.testing.assert_allclose(covered[:, 0], [0.25] * 3 + [0.5] * 3 + [0.75] * 3)
     # |gaps|: 0.15, 0.05, 0.05; 0.1, 0, 0.1; 0.05, 0.05, 0.15
     np.testing.assert_allclose(calibration_error(covered), 0.7 / 9)
-    assert np.isnan(coverage(prediction, jnp.asarray(truth), jnp.zeros(6, bool))).all(), "no rows, no answer"
+    assert np.isnan(coverage(prediction, jnp.asarray(truth), jnp.zeros(6, bool))).all(), "without rows there is no coverage"
 
 
 # ---- factors -----------------------------------------------------------------------------------------------------------------
 
-find_factors = jax.jit(best_factors)
+find_factors = jax.jit(fit_factors)
 
 
 def spread_evenly(count: int, rng) -> np.ndarray:
-    """Standard normal numbers without the luck of the draw: quantiles, shuffled."""
+    """Standard normal numbers without sampling error: shuffled quantiles."""
     return rng.permutation(norm.ppf((np.arange(count) + 0.5) / count))
 
 
 def factors_for(said_epistemic, said_aleatoric, true_epistemic, true_aleatoric, count=1000) -> tuple[np.ndarray, np.ndarray]:
-    """The factors found where truths scatter by the true stds; epistemic ones vary from row to row, by up to e^3, as said."""
+    """Factors for a model that says one pair of stds where another is true; epistemic stds vary by up to e^3 between rows."""
     rng = np.random.default_rng(0)
     varies = np.exp(rng.uniform(-1.5, 1.5, (count, 3)))
     scatter = np.hypot(varies * true_epistemic, true_aleatoric)
@@ -112,7 +121,7 @@ def factors_for(said_epistemic, said_aleatoric, true_epistemic, true_aleatoric, 
 ONES = np.ones(3)
 
 
-def test_stds_wrong_by_a_known_factor(x64):
+def test_factors_correct_stds_that_are_wrong_by_a_known_factor(x64):
     """Both stds three times too small, two and a half times too large, and right."""
     wrong = np.array([3.0, 0.4, 1.0])
     epistemic, aleatoric = factors_for(ONES, 0.5 * ONES, wrong, 0.5 * wrong)
@@ -120,22 +129,22 @@ def test_stds_wrong_by_a_known_factor(x64):
     np.testing.assert_allclose(aleatoric, wrong, rtol=0.3)
 
 
-def test_noise_that_is_not_there_is_not_blamed_on_the_epistemic_std(x64):
-    """Noise of 0.5, 1 and 2 is claimed on a system without any: coverage alone would shrink the epistemic std instead."""
+def test_overestimated_noise_does_not_shrink_the_epistemic_std(x64):
+    """Noise of 0.5, 1 and 2 is predicted on a system without noise; coverage alone would shrink the epistemic std instead."""
     epistemic, aleatoric = factors_for(ONES, np.array([0.5, 1.0, 2.0]), ONES, 0 * ONES)
     np.testing.assert_allclose(epistemic, 1, rtol=0.15)
     assert np.all(aleatoric < [0.4, 0.2, 0.2])
 
 
-def test_noise_that_is_right_does_not_hide_a_small_epistemic_std(x64):
+def test_underestimated_epistemic_std_is_found_beside_correct_noise(x64):
     wrong = np.array([5.0, 3.0, 2.0])
     epistemic, aleatoric = factors_for(ONES, ONES, wrong, ONES)
     np.testing.assert_allclose(epistemic, wrong, rtol=0.15)
     np.testing.assert_allclose(aleatoric, 1, rtol=0.4)
 
 
-def test_where_data_cannot_tell_both_factors_are_the_same(x64):
-    """Stds that are the same in every row: only their sum is known, and half of it is right."""
+def test_both_factors_are_equal_where_data_do_not_distinguish_them(x64):
+    """Stds that are the same in every row: only their sum is determined, and it is twice too large."""
     count, rng = 1000, np.random.default_rng(0)
     prediction = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
     truth = jnp.asarray(0.5 * spread_evenly(count, rng)[:, None])
@@ -144,9 +153,8 @@ def test_where_data_cannot_tell_both_factors_are_the_same(x64):
     np.testing.assert_allclose(factors.aleatoric, factors.epistemic, rtol=1e-9)
 
 
-def test_of_heavy_tails_the_wide_intervals_are_right(x64):
-    """Student's t with three degrees of freedom: no one width suits all levels. The 90 % intervals hold what they
-    promise; narrow ones then hold more."""
+def test_wide_intervals_have_the_stated_coverage_under_heavy_tails(x64):
+    """Student's t with three degrees of freedom: no single width is right at all levels. Narrow intervals contain more."""
     count = 1000
     errors = student_t(3).ppf((np.arange(count) + 0.5) / count)[:, None]
     prediction = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
@@ -157,8 +165,8 @@ def test_of_heavy_tails_the_wide_intervals_are_right(x64):
 
 
 @pytest.mark.parametrize("rows, changed", [(0, False), (1, False), (9, False), (10, True)])
-def test_a_few_measurements_change_nothing(x64, rows, changed):
-    """However bad the errors; only the rows that are named count."""
+def test_fewer_than_ten_measurements_change_nothing(x64, rows, changed):
+    """However large the errors are; only the rows of the mask are used."""
     rng = np.random.default_rng(0)
     prediction = Prediction(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
     factors = find_factors(prediction, jnp.asarray(10 * rng.normal(size=(20, 2))), jnp.asarray(rng.permutation(20) < rows))
@@ -168,8 +176,8 @@ def test_a_few_measurements_change_nothing(x64, rows, changed):
         np.testing.assert_array_equal([factors.epistemic, factors.aleatoric], np.ones((2, 2)))
 
 
-def test_what_is_predicted_without_any_error_is_left_alone(x64):
-    """A state that never changes, say: no error tells which of the stds is too large, and none is worth nothing."""
+def test_outputs_that_are_predicted_exactly_are_not_rescaled(x64):
+    """For example a state that never changes: without errors nothing says which std is too large."""
     rng = np.random.default_rng(0)
     prediction = Prediction(jnp.zeros((50, 2)), jnp.ones((50, 2)), jnp.ones((50, 2)))
     truth = np.stack([np.zeros(50), 5 * rng.normal(size=50)], axis=-1)
@@ -178,11 +186,11 @@ def test_what_is_predicted_without_any_error_is_left_alone(x64):
     assert factors.epistemic[1] > 2
 
 
-# ---- calibration of a posterior ----------------------------------------------------------------------------------------------
+# ---- recalibration of a posterior --------------------------------------------------------------------------------------------
 
 
 class Everywhere(Posterior):
-    """Predicts that nothing moves, to within a std of sqrt(0.8^2 + 0.6^2) = 1; its two members disagree accordingly."""
+    """Predicts that the state stays, with a std of sqrt(0.8^2 + 0.6^2) = 1; its two members disagree accordingly."""
 
     def predict(self, x, u):
         full = lambda value: jnp.full_like(x, value)
@@ -194,18 +202,21 @@ class Everywhere(Posterior):
 
 
 class Certain(Posterior):
+    """A member of `Everywhere`."""
+
     sign: jax.Array
 
     def predict(self, x, u):
         return Prediction(x + 0.8 * self.sign, 0 * x, jnp.full_like(x, 0.6))
 
 
-def test_coverage_after_calibration_is_cross_fitted(x64):
-    """Errors are by turns three times too large and three times too small. What one half teaches is wrong for the other one by
-    nine, either way, and so `after` must say: 57 % in 90 % intervals. Judged by what they taught, all rows would look well."""
+@pytest.mark.slow
+def test_coverage_after_recalibration_is_cross_fitted(x64):
+    """Errors are alternately three times too large and three times too small. The factors of one half are wrong by nine for the
+    other one, and `after` must show it: 57 % in 90 % intervals. Without cross-fitting the coverage would look right."""
     rng, count = np.random.default_rng(0), 3000
     held_out = np.arange(count) % 3 == 1
-    errors = np.full(count, 1e6)  # of rows that are not held out, and must not matter
+    errors = np.full(count, 1e6)  # in rows that are not held out, which must not matter
     errors[1::6], errors[4::6] = 3 * spread_evenly(count // 6, rng), spread_evenly(count // 6, rng) / 3
     states = rng.normal(size=(count, 1))
     arrays = (states, np.zeros((count, 1)), states + errors[:, None])
@@ -217,12 +228,13 @@ def test_coverage_after_calibration_is_cross_fitted(x64):
     np.testing.assert_allclose(calibration.after[:, 0], (inside(1 / 9) + inside(9)) / 2, atol=0.01)
     # the factors themselves come from all held-out rows
     assert 1 / 3 < float(calibration.factors.epistemic[0]) < 3
-    mended = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
-    whole = coverage(calibration.factors(mended), jnp.asarray(errors[:, None]), jnp.asarray(held_out))
-    np.testing.assert_allclose(whole[-1, 0], 0.9, atol=0.02)
+    plain = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
+    every = coverage(calibration.factors(plain), jnp.asarray(errors[:, None]), jnp.asarray(held_out))
+    np.testing.assert_allclose(every[-1, 0], 0.9, atol=0.02)
 
 
-def test_cross_fitting_finds_what_both_halves_agree_on(x64):
+@pytest.mark.slow
+def test_cross_fitted_coverage_is_right_where_both_halves_agree(x64):
     rng, count = np.random.default_rng(0), 2000
     errors = 3 * spread_evenly(count, rng)[:, None]
     data = Data(jnp.zeros((count, 1)), jnp.zeros((count, 1)), jnp.asarray(errors), jnp.asarray(count))
@@ -231,15 +243,16 @@ def test_cross_fitting_finds_what_both_halves_agree_on(x64):
     np.testing.assert_allclose(calibration.factors.epistemic, 3, rtol=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows, changed", [(9, False), (10, True)])
-def test_coverage_after_is_that_before_where_nothing_changes(x64, rows, changed):
+def test_coverage_after_is_that_before_if_nothing_is_recalibrated(x64, rows, changed):
     rng = np.random.default_rng(0)
     data = Data(jnp.zeros((20, 1)), jnp.zeros((20, 1)), jnp.asarray(3 * rng.normal(size=(20, 1))), jnp.asarray(20))
     calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.arange(20) < rows))()
     assert np.array_equal(calibration.after, calibration.before) != changed
 
 
-def test_a_calibrated_posterior_has_calibrated_members(x64):
+def test_recalibrated_posterior_has_recalibrated_members(x64):
     posterior = RecalibratedPosterior(Everywhere(), Factors(jnp.array([2.0, 0.5]), jnp.array([3.0, 1.0])))
     x, u = jnp.array([1.0, -1.0]), jnp.zeros(1)
     prediction = posterior.predict(x, u)
@@ -253,13 +266,13 @@ def test_a_calibrated_posterior_has_calibrated_members(x64):
 
 # ---- explorers ---------------------------------------------------------------------------------------------------------------
 
-STEPS, HOLDOUT = 80, 0.2
-# with a capacity; the ensemble is that of the last test, so that it is compiled once
+STEPS, HOLDOUT, SPEC = 80, 0.2, SystemSpec.of_size(3, 1)
+# with a capacity; the same ensemble as in the last test, so that it is compiled once
 MODELS = {"ensemble": (ProbabilisticEnsemble(width=64, epochs=300), 600), "gp": (GaussianProcess(steps=2, rank=16), STEPS)}
 
 
 def measured(change_rows=()) -> Trajectory:
-    """A random walk on the real line, in three dimensions; these rows can be made nonsense."""
+    """A noisy walk in three dimensions; some rows can be changed to nonsense."""
     rng = np.random.default_rng(0)
     states, actions = rng.normal(size=(STEPS, 3)), rng.uniform(-1, 1, (STEPS, 1))
     next_states = states + np.sin(states) + actions + [0.01, 0.1, 1.0] * rng.normal(size=(STEPS, 3))
@@ -270,8 +283,8 @@ def measured(change_rows=()) -> Trajectory:
 
 def new_explorer(kind, seed=0) -> Explorer:
     model, capacity = MODELS[kind]
-    explorer = partial(Explorer, "random", model, TINY.solver, holdout=HOLDOUT, recalibrate=True)
-    return explorer(state_dim=3, action_dim=1, capacity=capacity, seeds=(seed,))
+    confidence = Confidence(holdout=HOLDOUT, recalibrate=True)
+    return Explorer(METHODS["random"], model, TINY.solver, SPEC, capacity=capacity, seeds=(seed,), confidence=confidence)
 
 
 def explorer_after(kind, trajectory) -> Explorer:
@@ -281,13 +294,14 @@ def explorer_after(kind, trajectory) -> Explorer:
 
 
 def held_out_rows(it: Explorer) -> np.ndarray:
-    """Numbers of the rows that fits do not see."""
+    """Indices of the rows that fits do not see."""
     with jax.enable_x64(True):
         return np.flatnonzero(jax.vmap(lambda data: data.held_out(HOLDOUT))(it.data)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_an_explorer_believes_with_calibrated_stds(kind):
+def test_explorer_predicts_with_recalibrated_stds(kind):
     it, x, u = explorer_after(kind, measured()), np.array([0.3, -0.5, 1.2]), np.array([0.4])
     assert isinstance(it.posterior, RecalibratedPosterior) and it.calibration is not None
     alpha, gamma = (np.asarray(factor)[0] for factor in (it.calibration.factors.epistemic, it.calibration.factors.aleatoric))
@@ -301,9 +315,10 @@ def test_an_explorer_believes_with_calibrated_stds(kind):
     np.testing.assert_allclose(prediction.aleatoric_std, gamma * np.asarray(plain.aleatoric_std), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
-def test_held_out_measurements_judge_a_model_that_has_not_seen_them(kind):
-    """The Gaussian process that plans has seen all; it is judged as it was without them."""
+def test_coverage_is_that_of_a_model_that_has_not_seen_the_held_out_rows(kind):
+    """The Gaussian process that plans has seen all measurements; its coverage is measured without the held-out ones."""
     it, model = explorer_after(kind, measured()), MODELS[kind][0]
     rows = held_out_rows(it)
     assert 14 <= len(rows) <= 18 and it.calibration is not None
@@ -320,6 +335,7 @@ def test_held_out_measurements_judge_a_model_that_has_not_seen_them(kind):
     np.testing.assert_allclose(it.calibration.before[0], inside.mean(axis=1), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_held_out_measurements_do_not_influence_the_fit(kind):
     numbers = lambda it: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(it.params)])
@@ -330,14 +346,15 @@ def test_held_out_measurements_do_not_influence_the_fit(kind):
     assert not np.array_equal(numbers(explorer_after(kind, measured(others[:1]))), numbers(reference))
 
 
-def test_without_any_held_out_measurements_nothing_is_calibrated():
-    """Before the first episode there is nothing to judge by; without a holdout there never is."""
+@pytest.mark.slow
+def test_nothing_is_recalibrated_without_held_out_measurements():
+    """Neither before the first round nor without a holdout."""
     it = new_explorer("gp")
     assert it.calibration is not None
     np.testing.assert_array_equal(it.calibration.factors.epistemic, np.ones((1, 3)))
     np.testing.assert_array_equal(it.calibration.factors.aleatoric, np.ones((1, 3)))
     assert np.isnan(it.calibration.before).all()
-    plain = Explorer("random", TINY.model, TINY.solver, state_dim=3, action_dim=1, capacity=STEPS)
+    plain = Explorer(METHODS["random"], TINY.model, TINY.solver, SPEC, capacity=STEPS)
     assert plain.calibration is None and not isinstance(plain.posterior, RecalibratedPosterior)
 
 
@@ -347,21 +364,23 @@ def test_without_any_held_out_measurements_nothing_is_calibrated():
         ({"holdout": 0.9}, r"holdout must lie in \[0, 0.5\], got 0.9"),
         ({"holdout": -0.1}, r"holdout must lie in \[0, 0.5\], got -0.1"),
         ({"holdout": float("nan")}, r"holdout must lie in \[0, 0.5\], got nan"),
-        ({"calibrated": True}, "to be calibrated, a model needs measurements that it does not see: set holdout above 0"),
+        ({"recalibrate": True}, "recalibrate needs measurements that no fit sees: set holdout above 0"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
-    with pytest.raises(SondeError, match="explorer: " + message):
-        Explorer("random", TINY.model, TINY.solver, state_dim=3, action_dim=1, capacity=STEPS, **settings)
-    with pytest.raises(SondeError, match="config: " + message):
-        RunConfig(**settings)
+def test_invalid_settings_are_rejected_by_explorer_and_config(settings, message):
+    confidence = Confidence(**settings)
+    with pytest.raises(SondeError, match="confidence: " + message):
+        Explorer(METHODS["random"], TINY.model, TINY.solver, SPEC, capacity=STEPS, confidence=confidence)
+    with pytest.raises(SondeError, match="confidence: " + message):
+        RunConfig(confidence=confidence)
 
 
-def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
-    """Three random episodes, a fifth held out: 90 % intervals hold 85 to 95 % of the truths, on average over outputs and runs.
+@pytest.mark.slow
+def test_recalibrated_intervals_have_the_stated_coverage_on_the_pendulum():
+    """Three random rounds, a fifth held out: 90 % intervals contain 85 to 95 % of the truths, averaged over outputs and seeds.
 
-    A run alone has some 120 held-out rows, and so an error of 3 % by luck alone; hence two. Before calibration the intervals
-    are far too wide: the noise has a floor, and the pendulum has no noise.
+    One seed has some 120 held-out rows, and so a sampling error of 3 %; hence two. Before recalibration the intervals are far
+    too wide: the noise has a floor, and the pendulum has no noise.
     """
     before, after, in_numpy = [], [], []
     for seed in range(2):
@@ -373,7 +392,7 @@ def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
         before.append(np.asarray(calibration.before)[0])
         after.append(np.asarray(calibration.after)[0])
 
-        # the same in numpy, through what a user sees; the factors undone for the coverage before
+        # the same in numpy from predictions; the factors are undone for the coverage before
         states, actions, truth = (np.asarray(array)[0, rows] for array in (data.states, data.actions, data.next_states))
         predictions = [it.predict(x, u) for x, u in zip(states, actions, strict=True)]
         mean, epistemic, aleatoric = (
@@ -383,7 +402,9 @@ def test_calibrated_intervals_hold_what_they_promise_on_the_pendulum():
         error = np.abs(truth - mean)
         inside = lambda e, a, error=error: (error <= norm.ppf(0.95) * np.hypot(e, a)).mean(axis=0)
         alpha, gamma = (np.asarray(factor)[0] for factor in (calibration.factors.epistemic, calibration.factors.aleatoric))
-        np.testing.assert_allclose(inside(epistemic / alpha, aleatoric / gamma), before[-1][-1], atol=1e-9)
+        # a GPU predicts with the fused kernel, whose rounding may move a row or two across the edge of an interval
+        tolerance = 1e-9 if jax.default_backend() == "cpu" else 2.1 / len(rows)
+        np.testing.assert_allclose(inside(epistemic / alpha, aleatoric / gamma), before[-1][-1], atol=tolerance)
         in_numpy.append(inside(epistemic, aleatoric))
 
     assert np.mean(before, axis=(0, 2))[-1] > 0.97

@@ -1,4 +1,4 @@
-"""The command line: what works, and that bad input gets a clear error, exit code 2, and touches nothing."""
+"""The command line: its commands work, and bad input gives a clear error, exit code 2, and changes no file."""
 
 import json
 import subprocess
@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+import sonde
 from command_line import call
 from sonde import METHODS
+from sonde.cli._choices import PARTS, parts_help
 from sonde.runs._store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 
@@ -25,44 +27,52 @@ def finished(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_explore_writes_a_whole_run(finished):
     assert len((finished / "metrics.jsonl").read_text().splitlines()) == 6
     assert (finished / "figures" / "curves.png").stat().st_size > 10_000
     assert (finished / "figures" / "states.png").stat().st_size > 10_000
     assert json.loads((finished / "config.json").read_text())["horizon"] == 12
+    store = RunStore.open(finished)
+    described = [store.config.schema.spec(key).meaning for row in store.load_metrics() for key in row]
+    assert all(described), "every metric is in the schema"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_explores_with_an_ensemble(method, monkeypatch, tmp_path):
     small = ["--model.members", "3", "--model.layers", "1", "--model.width", "8", "--model.epochs", "2"]
     options = [*TINY_LENGTHS, *small, *TINY_SOLVER, "--evaluate-every", "0", "--method", method]
-    options += ["--task", "keep-down"] if method == "h-ucrl" else []
+    options += ["--exploration-task", "keep-down"] if method == "h-ucrl" else []
     assert call(monkeypatch, "explore", "pendulum-pe-lite", *options, "--out", str(tmp_path / "run")) == 0
     rows = RunStore.open(tmp_path / "run").load_metrics()
     assert [row["transitions"] for row in rows] == [12, 24, 36]
     assert (tmp_path / "run" / "figures" / "curves.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_resume_of_a_finished_run_changes_no_result(finished, monkeypatch, capsys):
     before = (finished / "metrics.jsonl").read_bytes()
     assert call(monkeypatch, "resume", str(finished)) == 0
     assert (finished / "metrics.jsonl").read_bytes() == before
 
 
-def test_evaluate_with_oracle(finished, monkeypatch, capsys):
+@pytest.mark.slow
+def test_evaluate_compares_with_the_oracle(finished, monkeypatch, capsys):
     assert call(monkeypatch, "evaluate", str(finished), "--task", "keep-down", "--oracle") == 0
     printed = capsys.readouterr().out
     assert "keep-down after 36 transitions" in printed and "oracle" in printed and "score" in printed
 
 
-def test_plot(finished, monkeypatch, tmp_path, capsys):
+@pytest.mark.slow
+def test_plot_writes_figures(finished, monkeypatch, tmp_path, capsys):
     assert call(monkeypatch, "plot", str(finished), "--out", str(tmp_path / "a.png")) == 0
     assert (tmp_path / "a.png").exists() and (tmp_path / "a-states.png").exists()
     assert call(monkeypatch, "plot", str(finished), str(finished), "--out", str(tmp_path / "b.svg")) == 0
     assert (tmp_path / "b.svg").exists()
 
 
-def test_list_and_help(monkeypatch, capsys):
+def test_list_and_help_show_names_and_options(monkeypatch, capsys):
     assert call(monkeypatch, "list") == 0
     printed = capsys.readouterr().out
     for name in ("pendulum-gp-lite", "swing-up", "opax-sum", "h-ucrl", "gp"):
@@ -80,20 +90,23 @@ def test_list_and_help(monkeypatch, capsys):
         (["explore", "--method", "opax"], "name a preset first"),
         (["exlpore"], "unknown command 'exlpore'"),
         (["explore", "pendulum-gp-lite", "--method", "magic"], "unknown method 'magic'"),
-        (["explore", "pendulum-gp-lite", "--method", "h-ucrl"], "name it with --task"),
-        (["explore", "pendulum-gp-lite", "--method", "h-ucrl", "--task", "fly"], "unknown task 'fly'"),
+        (["explore", "pendulum-gp-lite", "--method", "h-ucrl"], "name it with --exploration-task"),
+        (["explore", "pendulum-gp-lite", "--method", "h-ucrl", "--exploration-task", "fly"], "unknown task 'fly'"),
         (["explore", "pendulum-gp-lite", "--horizn", "3"], "--horizn"),
         (["explore", "pendulum-gp-lite", "--horizon", "-3"], "horizon must be above 0, got -3"),
         (["explore", "pendulum-gp-lite", "--solver.horizon", "0"], "horizon must be above 0, got 0"),
         (["explore", "pendulum-gp-lite", "--capacity", "10"], "capacity 10 is too small"),
         (["explore", "pendulum-gp-lite", "--model.noise-floor", "nan"], "noise_floor must be above 0"),
-        (["explore", "pendulum-gp-lite", "--beta", "-1"], "beta must be 0 or above"),
+        (["explore", "pendulum-gp-lite", "--method.imagination.beta", "-1"], "beta must be 0 or above"),
+        (["explore", "pendulum-gp-lite", "--model.kernel", "cubic"], "unknown model.kernel 'cubic'"),
+        (["explore", "pendulum-pe-lite", "--model.kernel", "rbf"], "ProbabilisticEnsemble has no kernel"),
+        (["explore", "pendulum-gp-lite", "--solver", f"{__file__}:finished"], "must be a Solver or a class of one"),
         (["resume", "nowhere"], "nowhere is not the folder of a run"),
         (["evaluate", "nowhere", "--task", "swing-up"], "nowhere is not the folder of a run"),
         (["plot", "nowhere"], "nowhere is not the folder of a run"),
     ],
 )
-def test_bad_input_is_refused(args, message, monkeypatch, capsys, tmp_path):
+def test_bad_input_is_rejected(args, message, monkeypatch, capsys, tmp_path):
     out = ["--out", str(tmp_path / "out")] if args[0] == "explore" else []
     code = call(monkeypatch, *args, *out)
     printed = "".join(capsys.readouterr()).replace("\n│ ", " ")
@@ -102,19 +115,19 @@ def test_bad_input_is_refused(args, message, monkeypatch, capsys, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_an_impossible_folder_is_refused(monkeypatch, capsys, tmp_path):
+def test_folder_that_cannot_be_made_is_rejected(monkeypatch, capsys, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     assert call(monkeypatch, "explore", "pendulum-gp-lite", "--out", str(tmp_path / "file" / "run")) == 2
     assert "sonde: error" in capsys.readouterr().err
 
 
-def test_bad_input_about_a_run_touches_nothing(finished, monkeypatch, capsys):
+def test_bad_input_about_a_run_changes_no_file(finished, monkeypatch, capsys):
     before = everything(finished)
     for args, message in [
         (["explore", "pendulum-gp-lite", "--out", str(finished)], "exists; choose another --out"),
         (["evaluate", str(finished), "--task", "fly"], "unknown task 'fly'; expected one of: keep-down, swing-up"),
         (["evaluate", str(finished), "--task", "swing-up", "--rollouts", "0"], "rollouts must be above 0, got 0"),
-        (["resume", str(finished), "--from-round", "1"], "no checkpoint after episode 1; there are: 0, 2, 3"),
+        (["resume", str(finished), "--from-round", "1"], "no checkpoint after round 1; there are: 0, 2, 3"),
         (["plot", str(finished), "--out", "figure.doc"], "figure.doc"),
     ]:
         assert call(monkeypatch, *args) == 2
@@ -122,14 +135,15 @@ def test_bad_input_about_a_run_touches_nothing(finished, monkeypatch, capsys):
     assert everything(finished) == before
 
 
-def test_evaluating_an_empty_run_says_what_to_do(monkeypatch, capsys, tmp_path):
+def test_evaluate_of_a_run_without_rounds_says_what_to_do(monkeypatch, capsys, tmp_path):
     RunStore.create(tmp_path / "new", TINY)
     assert call(monkeypatch, "evaluate", str(tmp_path / "new"), "--task", "swing-up") == 2
-    assert "no finished episode yet" in capsys.readouterr().err
+    assert "no finished round yet" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_import_is_light():
-    """No device is touched, and nothing that only the command line or the figures need is loaded."""
+    """`import sonde` touches no device and loads nothing that only the command line or the figures need."""
     code = (
         "import sys, sonde; from jax._src import xla_bridge\n"
         "assert not xla_bridge.backends_are_initialized()\n"
@@ -139,6 +153,21 @@ def test_import_is_light():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_python_dash_m(tmp_path):
+def test_python_dash_m_prints_the_version():
     done = subprocess.run([sys.executable, "-m", "sonde", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("sonde 0.")
+
+
+def test_every_public_name_resolves():
+    names = {}
+    exec("from sonde import *", names)
+    assert set(sonde.__all__) <= names.keys() and set(sonde.__all__) <= set(dir(sonde))
+    with pytest.raises(AttributeError, match="no attribute 'Expplorer'"):
+        _ = sonde.Expplorer
+
+
+def test_help_of_parts_names_all_and_fits_the_terminal():
+    text = parts_help(120)
+    assert all(len(line) <= 120 for line in text.splitlines())
+    for option, part in PARTS.items():
+        assert f"--{option} NAME " in text and all(name in text for name in part.table)

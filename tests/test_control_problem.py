@@ -1,4 +1,6 @@
-"""What a plan is made of: controls, particles, draws and rewards."""
+"""Parts of an imagined plan: controls, particles, noise draws and rewards; and a planner of a user's own."""
+
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -7,10 +9,15 @@ import numpy as np
 import pytest
 
 from control_problems import clock, midnight, problem_of
-from sonde import ICEM, METHODS, Pendulum
+from sonde import ICEM, METHODS, Explorer, rollout
+from sonde._internal.lockstep import one_seed
+from sonde._internal.randomness import for_purpose
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
 from sonde.objectives import InformationGain, TaskReward
-from sonde.solvers import ControlProblem
+from sonde.solvers import ControlProblem, Planner
+from sonde.solvers._base import first_action
+from sonde.worlds import Pendulum
+from tiny import TINY
 
 
 @pytest.mark.parametrize(
@@ -21,16 +28,17 @@ def test_only_methods_with_eta_plan_over_it(name, controls):
     if controls is None:
         assert imagination is None
         return
-    problem = ControlProblem(clock(), imagination(), InformationGain(), world.state_dim, world.action_dim, 10)
+    problem = ControlProblem(clock(), imagination, InformationGain(), world.state_dim, world.action_dim)
     assert problem.control_dim == controls
-    assert ICEM(horizon=7).start(problem).mean.shape == (7, controls)
+    assert ICEM(horizon=7).initial_state(problem).mean.shape == (7, controls)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imagination, particles",
     [(Mean(), 1), (Optimistic(), 1), (Mean(noise=True), 10), (Optimistic(noise=True), 10), (TrajectorySampling(), 10)],
 )
-def test_only_as_many_particles_as_can_differ(x64, imagination, particles):
+def test_only_particles_that_can_differ_are_simulated(x64, imagination, particles):
     problem = problem_of(clock(epistemic=0.5, aleatoric=0.1), InformationGain(), imagination, particles=10)
     assert problem.simulated_particles == particles
     controls = jnp.zeros((4, problem.control_dim))
@@ -41,7 +49,8 @@ def test_only_as_many_particles_as_can_differ(x64, imagination, particles):
     np.testing.assert_array_equal(imagined.states[:, 0], np.broadcast_to(midnight(), (particles, 2)))
 
 
-def test_trajectory_sampling_meets_other_chance_in_every_plan_and_key(x64):
+@pytest.mark.slow
+def test_trajectory_sampling_draws_other_noise_for_every_plan_and_key(x64):
     problem = problem_of(clock(epistemic=0.5), TaskReward(lambda x, u, x_next: x_next[0]), TrajectorySampling(), particles=5)
     same_plan_twice = jnp.zeros((2, 4, 1))
     evaluate = jax.jit(lambda key: problem.rewards(midnight(), same_plan_twice, key))
@@ -53,7 +62,8 @@ def test_trajectory_sampling_meets_other_chance_in_every_plan_and_key(x64):
     np.testing.assert_array_equal(rewards, evaluate(jax.random.key(0)))
 
 
-def test_particles_earn_what_the_belief_makes_likely(x64):
+@pytest.mark.slow
+def test_mean_reward_of_particles_agrees_with_the_prediction(x64):
     """First step: mean 1, epistemic 0.5, over many particles."""
     particles = 20_000
     problem = problem_of(
@@ -62,3 +72,38 @@ def test_particles_earn_what_the_belief_makes_likely(x64):
     rewards = eqx.filter_jit(problem.rewards)(midnight(), jnp.zeros((1, 1, 1)), jax.random.key(0))
     variance_of_square = 2 * 0.5**4 + 4 * 0.5**2
     assert abs(np.mean(rewards) - (1 + 0.5**2)) < 5 * np.sqrt(variance_of_square / particles)
+
+
+@dataclass(frozen=True)
+class RandomShooting(Planner):
+    """Samples plans uniformly and takes the best one."""
+
+    samples: int = 8
+    horizon: int = 3
+
+    def initial_state(self, problem):
+        return None
+
+    def plan(self, problem, state, x, key):
+        plan_key, reward_key = jax.random.split(key)
+        plans = jax.random.uniform(plan_key, (self.samples, self.horizon, problem.control_dim), x.dtype, -1.0, 1.0)
+        returns = problem.rewards(x, plans, reward_key).sum(axis=-1).mean(axis=-1)
+        return plans[jnp.argmax(returns)], state
+
+
+@pytest.mark.slow
+def test_explorer_uses_a_planner_that_is_passed_as_an_object():
+    world, planner = Pendulum(), RandomShooting(samples=5)
+    explorer = Explorer(METHODS["opax"], TINY.model, planner, world.spec, capacity=20, seeds=(0, 1))
+    controller, x = explorer.ask(), np.full((2, 3), 0.5)
+    assert controller.policy.planner is planner
+    actions = controller(x)
+    with jax.enable_x64(True):
+        for seed, plan_key in enumerate(for_purpose(explorer.keys(), "plan")):
+            problem, key = one_seed(controller.policy.problem, seed), jax.random.split(jax.random.fold_in(plan_key, 0))[0]
+            plan, _ = eqx.filter_jit(planner.plan)(problem, None, jnp.asarray(x[seed]), key)
+            np.testing.assert_allclose(actions[seed], first_action(problem, plan), atol=1e-12)
+    assert not np.array_equal(actions[0], actions[1])
+    for _ in range(2):
+        explorer.tell(rollout(world, explorer.ask(), 5))
+    assert explorer.round == 2 and explorer.transitions == 10

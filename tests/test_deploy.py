@@ -1,4 +1,4 @@
-"""Policies from files, without JAX: against the formula written out number by number, and against the actor that was saved."""
+"""Policies from files, without JAX: against the formula in plain Python, and against the actor that was saved."""
 
 import ast
 import math
@@ -14,15 +14,14 @@ import pytest
 import safetensors.numpy
 
 import sonde
-from sonde import SondeError
-from sonde.control.deploy import load_policy
+from sonde import SondeError, load_policy
 
-FACTS = {"format": "sonde-policy-1"}
+METADATA = {"format": "sonde-policy-1"}
 DOCS = Path(__file__).parent.parent / "docs"
 
 
 def hand_made() -> dict[str, np.ndarray]:
-    """Two runs: 2 states, 3 hidden, 2 controls (an action and one for the imagination), each with a mean and a log-std."""
+    """Two seeds: 2 states, 3 hidden, 2 controls (an action and one for the imagination), each with a mean and a log-std."""
     rng = np.random.default_rng(5)
     draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
     return {
@@ -33,43 +32,44 @@ def hand_made() -> dict[str, np.ndarray]:
     }
 
 
-def by_hand(arrays, run, x) -> float:
-    """The first control's mean, with plain Python numbers."""
-    z = [(x[i] - arrays["shift"][run][i]) / arrays["scale"][run][i] for i in range(2)]
+def in_plain_python(arrays, seed, x) -> float:
+    """The action, computed without arrays."""
+    z = [(x[i] - arrays["shift"][seed][i]) / arrays["scale"][seed][i] for i in range(2)]
     hidden = []
     for j in range(3):
-        total = float(arrays["bias0"][run][j]) + sum(z[i] * float(arrays["weight0"][run][i][j]) for i in range(2))
+        total = float(arrays["bias0"][seed][j]) + sum(z[i] * float(arrays["weight0"][seed][i][j]) for i in range(2))
         hidden.append(total / (1 + math.exp(-total)))
-    return math.tanh(float(arrays["bias1"][run][0]) + sum(hidden[j] * float(arrays["weight1"][run][j][0]) for j in range(3)))
+    return math.tanh(float(arrays["bias1"][seed][0]) + sum(hidden[j] * float(arrays["weight1"][seed][j][0]) for j in range(3)))
 
 
 @pytest.fixture
 def file(tmp_path):
-    def write(arrays=None, facts=FACTS):
+    def write(arrays=None, metadata=METADATA):
         path = tmp_path / "policy.safetensors"
-        path.write_bytes(safetensors.numpy.save(hand_made() if arrays is None else arrays, metadata=facts))
+        path.write_bytes(safetensors.numpy.save(hand_made() if arrays is None else arrays, metadata=metadata))
         return path
 
     return write
 
 
-@pytest.mark.parametrize("run", [0, 1])
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("x", [(0.0, 0.0), (0.4, -1.2), (-30.0, 7.0), (200.0, 1.0)])
-def test_it_does_what_the_formula_says(file, run, x):
-    policy = load_policy(file(), run)
+def test_policy_agrees_with_the_formula(file, seed, x):
+    policy = load_policy(file(), seed)
     u = policy(np.array(x))
     assert u.shape == (1,) and u.dtype == np.float64
     with np.errstate(all="raise"):
-        assert u[0] == pytest.approx(by_hand(hand_made(), run, x), abs=2e-6)
+        assert u[0] == pytest.approx(in_plain_python(hand_made(), seed, x), abs=2e-6)
 
 
-def test_extreme_states_make_no_warnings(file):
+def test_extreme_states_do_not_overflow(file):
     with np.errstate(over="raise", invalid="raise"):
         assert np.abs(load_policy(file())(np.array([1e30, -1e30]))).max() <= 1
 
 
-def test_it_equals_the_actor_that_was_saved(tmp_path):
-    from sonde.control._controller import Controller
+@pytest.mark.slow
+def test_policy_equals_the_actor_that_was_saved(tmp_path):
+    from sonde import Controller
     from sonde.models._network import Network
     from sonde.models._normaliser import Normaliser
     from sonde.solvers._actor import ActorPolicy
@@ -85,16 +85,16 @@ def test_it_equals_the_actor_that_was_saved(tmp_path):
         actions = np.stack([Controller(actor, keys, 3)(x) for x in states])
     assert content is not None
     (tmp_path / "actor.safetensors").write_bytes(content)
-    for run in (0, 1):
-        policy = load_policy(tmp_path / "actor.safetensors", run)
-        np.testing.assert_allclose([policy(x) for x in states[:, run]], actions[:, run], atol=1e-6)
+    for seed in (0, 1):
+        policy = load_policy(tmp_path / "actor.safetensors", seed)
+        np.testing.assert_allclose([policy(x) for x in states[:, seed]], actions[:, seed], atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("x", "message"),
     [(np.zeros(3), r"shape \[2\], got \[3\]"), (np.zeros((1, 2)), r"got \[1, 2\]"), (np.array([0, np.nan]), "finite")],
 )
-def test_states_that_cannot_be_are_refused(file, x, message):
+def test_invalid_states_are_rejected(file, x, message):
     with pytest.raises(SondeError, match=message):
         load_policy(file())(x)
 
@@ -115,64 +115,74 @@ def changed(**changes):
         (changed(weight1=np.zeros((2, 3, 3)), bias1=np.zeros((2, 3))), "3 outputs cannot be"),
     ],
 )
-def test_damaged_files_are_refused(file, arrays, message):
+def test_damaged_files_are_rejected(file, arrays, message):
     with pytest.raises(SondeError, match=message):
         load_policy(file(arrays))
 
 
-def test_files_that_are_no_policies_are_refused(file, tmp_path):
+def test_files_that_are_not_policies_are_rejected(file, tmp_path):
     with pytest.raises(SondeError, match="cannot be read as a policy"):
         load_policy(tmp_path / "nothing.safetensors")
     with pytest.raises(SondeError, match="cannot be read as a policy"):
         load_policy(tmp_path)
-    for facts in (None, {"format": "pt"}):
+    for metadata in (None, {"format": "pt"}):
         with pytest.raises(SondeError, match="is not a policy: expected the format sonde-policy-1"):
-            load_policy(file(facts=facts))
+            load_policy(file(metadata=metadata))
     with pytest.raises(SondeError, match="action_dim must have one entry"):
         load_policy(file({**hand_made(), "action_dim": np.array([1, 2])}))
-    with pytest.raises(SondeError, match="no run 2"):
-        load_policy(file(), run=2)
+    with pytest.raises(SondeError, match="seed_index must be 0 to 1, got 2"):
+        load_policy(file(), seed_index=2)
     path = file()
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(SondeError, match="cannot be read as a policy"):
         load_policy(path)
 
 
-def test_the_page_shows_how(file, tmp_path, monkeypatch):
-    (code,) = [c for c in re.findall(r"```python\n(.*?)```", (DOCS / "own-system.md").read_text(), re.DOTALL) if "deploy" in c]
+def test_example_in_the_docs_works(file, tmp_path, monkeypatch):
+    (code,) = [
+        c for c in re.findall(r"```python\n(.*?)```", (DOCS / "own-system.md").read_text(), re.DOTALL) if "load_policy" in c
+    ]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "cart" / "policies").mkdir(parents=True)
     (tmp_path / "runs" / "cart" / "policies" / "park.safetensors").write_bytes(file().read_bytes())
     names = {"x": np.array([0.4, -1.2])}
     exec(code, names)
-    assert names["u"][0] == pytest.approx(by_hand(hand_made(), 0, names["x"]), abs=2e-6)
+    assert names["u"][0] == pytest.approx(in_plain_python(hand_made(), 0, names["x"]), abs=2e-6)
 
 
-# The package itself
+# ---- the package itself ------------------------------------------------------------------------------------------------------
 
 
-def test_neither_the_package_nor_deploy_imports_jax():
+@pytest.mark.slow
+def test_load_policy_does_not_import_jax():
     heavy = "{'jax', 'jaxlib', 'equinox', 'matplotlib', 'tyro'}"
-    code = f"import sys, sonde, sonde.control.deploy; assert not {heavy} & set(sys.modules); from sonde import ICEM; import jax"
+    code = (
+        f"import sys, sonde, sonde.control.deploy; sonde.load_policy; assert not {heavy} & set(sys.modules); "
+        "from sonde import ICEM; import jax"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_names_are_where_type_checkers_see_them():
+def test_type_checkers_see_the_names_in_the_modules_that_hold_them():
     tree = ast.parse(Path(sonde.__file__).read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     seen = {alias.name: str(node.module) for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert seen == sonde._HOME and set(seen) == set(sonde.__all__)
+    assert seen == sonde._HOMES and set(seen) == set(sonde.__all__)
     assert set(sonde.__all__) <= set(dir(sonde))
     for name, module in seen.items():
         assert getattr(sonde, name) is getattr(sys.modules[module], name)
 
 
+@pytest.mark.slow
 def test_functions_are_not_hidden_by_modules_of_the_same_name():
-    code = "import sonde.control._rollout, sonde.evaluation._evaluate, sonde; assert callable(sonde.control._rollout) and callable(sonde.evaluation._evaluate)"
+    code = (
+        "import sonde.control._rollout, sonde.evaluation._evaluate, sonde.explorer, sonde; "
+        "assert callable(sonde.rollout) and callable(sonde.evaluate) and callable(sonde.explore)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_unknown_names_are_refused():
+def test_unknown_names_are_rejected():
     with pytest.raises(AttributeError, match="'sonde' has no attribute 'magic'"):
         getattr(sonde, "magic")  # noqa: B009 (the attribute is not there on purpose)
     with pytest.raises(ImportError, match="magic"):

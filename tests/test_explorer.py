@@ -8,25 +8,28 @@ import numpy as np
 import pytest
 
 from sonde import (
+    METHODS,
+    Confidence,
     Explorer,
     GaussianProcess,
-    Pendulum,
+    Learned,
+    Method,
     ProbabilisticEnsemble,
+    RunConfig,
     SondeError,
+    TaskSetup,
     Trajectory,
     TrueDynamics,
     evaluate,
     rollout,
 )
-from sonde.evaluation._metrics import judge
+from sonde.evaluation._metrics import model_metrics
 from sonde.imagination import Imagination
-from sonde.methods import METHODS, Method
-from sonde.models._base import Prediction, Model, Posterior
+from sonde.models import Model, Posterior, Prediction
 from sonde.objectives import Objective
-from sonde.runs._config import RunConfig
 from sonde.runs._run import build_explorer
-from sonde.solvers._base import Planner
-from sonde.worlds._base import JaxWorld
+from sonde.solvers import Planner
+from sonde.worlds import JaxWorld, Pendulum
 from tiny import TINY
 
 WORLD = Pendulum()
@@ -44,59 +47,69 @@ def explore(config: RunConfig) -> Explorer:
 
 
 MODELS = {"gp": TINY.model, "ensemble": ProbabilisticEnsemble(members=3, layers=1, width=8, epochs=2)}
-CALIBRATION = {"gp": {}, "ensemble": {"holdout": 0.4, "calibrated": True}}
-WORK_TOGETHER = [(m, kind) for kind in MODELS for m in METHODS if kind == "ensemble" or not METHODS[m].needs_members]
+CONFIDENCE = {"gp": Confidence(), "ensemble": Confidence(holdout=0.4, recalibrate=True)}
 
 
+def needs_members(method: Method) -> bool:
+    return any(part is not None and part.needs_members for part in (method.imagination, method.objective))
+
+
+WORK_TOGETHER = [(m, kind) for kind in MODELS for m in METHODS if kind == "ensemble" or not needs_members(METHODS[m])]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("method, kind", WORK_TOGETHER)
 def test_every_method_explores(method, kind):
     task = "swing-up" if METHODS[method].needs_task else None
-    it = explore(replace(TINY, method=method, task=task, model=MODELS[kind]))
+    it = explore(replace(TINY, model=MODELS[kind]).with_method(method, task))
     assert it.transitions == 36 and it.round == 3
-    judged = judge(it.posterior, it.data, WORLD)
-    assert all(np.isfinite(value).all() for value in judged.values())
+    metrics = model_metrics(it.posterior, it.data, WORLD)
+    assert all(np.isfinite(value).all() for value in metrics.values())
 
 
-def test_same_seed_same_run_and_other_seed_another():
+def test_same_seed_gives_the_same_run_and_another_seed_another_one():
     first, again, other = explore(TINY), explore(TINY), explore(replace(TINY, first_seed=7))
     assert np.array_equal(first.data.states, again.data.states)
     assert not np.array_equal(first.data.actions, other.data.actions)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
-def test_lockstep_gives_each_seed_what_it_gets_alone(kind):
-    config = replace(TINY, model=MODELS[kind], **CALIBRATION[kind])
+def test_seeds_in_lockstep_give_what_each_gives_alone(kind):
+    config = replace(TINY, model=MODELS[kind], confidence=CONFIDENCE[kind])
     together = explore(replace(config, seeds=10))
     for seed in (0, 3, 9):
         alone = explore(replace(config, first_seed=seed))
         for name in ("states", "actions", "next_states"):
             lockstep = np.asarray(getattr(together.data, name))[seed]
             np.testing.assert_allclose(lockstep, np.asarray(getattr(alone.data, name))[0], atol=1e-5)
-        single = judge(alone.posterior, alone.data, WORLD)
-        for name, values in judge(together.posterior, together.data, WORLD).items():
+        single = model_metrics(alone.posterior, alone.data, WORLD)
+        for name, values in model_metrics(together.posterior, together.data, WORLD).items():
             np.testing.assert_allclose(values[seed], single[name][0], rtol=1e-5, atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
-def test_nothing_compiles_after_the_first_episode(kind):
+def test_nothing_compiles_after_the_first_round(kind):
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    # settings that no other test has used in this process, so that the first episode does compile
-    it = explorer(rounds=10, horizon=11, seeds=2, model=MODELS[kind], **CALIBRATION[kind])
+    # settings that no other test has used in this process, so that the first round does compile
+    it = explorer(rounds=10, horizon=11, seeds=2, model=MODELS[kind], confidence=CONFIDENCE[kind])
+    setup = TaskSetup.named(WORLD, "swing-up", it.solver, 9)
     counts = []
     for _ in range(10):
         it.tell(rollout(WORLD, it.ask(), 11))
-        judge(it.posterior, it.data, WORLD)
-        with jax.enable_x64(True):
-            evaluate(WORLD, it.posterior, "swing-up", it.solver, 9, it.keys())
+        model_metrics(it.posterior, it.data, WORLD)
+        evaluate(setup, Learned(it.posterior), it.keys())
         counts.append(len(compiled))
-    assert counts[0] > 0, "the listener must have seen the first episode compile"
-    assert counts[-1] == counts[0], f"compilations after each episode: {counts}"
+    assert counts[0] > 0, "the listener must have seen the first round compile"
+    assert counts[-1] == counts[0], f"compilations after each round: {counts}"
 
 
-def test_stepping_by_hand_equals_the_compiled_episode():
+@pytest.mark.slow
+def test_stepping_by_hand_equals_the_compiled_rollout():
     it = explorer()
     expected = rollout(WORLD, it.ask(), 12)
     policy, x = it.ask(), np.asarray([-1.0, 0.0, 0.0])
@@ -109,7 +122,7 @@ def test_stepping_by_hand_equals_the_compiled_episode():
     np.testing.assert_allclose(x, expected.next_states[0, -1], atol=1e-9)
 
 
-def test_a_policy_begins_every_episode_afresh():
+def test_reset_policy_acts_as_at_the_start():
     it = explorer()
     policy = it.ask()
     x = np.asarray([-1.0, 0.0, 0.0])
@@ -118,7 +131,7 @@ def test_a_policy_begins_every_episode_afresh():
     assert np.array_equal(first, [policy(x) for _ in range(3)])
 
 
-def test_a_policy_refuses_states_that_cannot_be():
+def test_policy_rejects_states_of_wrong_shape_and_nan():
     policy = explorer().ask()
     with pytest.raises(SondeError, match=r"shape \[1, 3\], got \[2\]"):
         policy(np.zeros(2))
@@ -126,7 +139,7 @@ def test_a_policy_refuses_states_that_cannot_be():
         policy(np.asarray([np.nan, 0.0, 0.0]))
 
 
-def test_believe_speaks_numpy():
+def test_predict_takes_and_returns_numpy_arrays():
     it, x, u = explorer(), np.asarray([0.6, 0.8, 3.0]), np.asarray([0.3])
     prediction = it.predict(x, u)
     # before any data: no change expected, the model's own signal and noise std in state units
@@ -152,16 +165,16 @@ def good_trajectory(steps=12):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("states", np.zeros((12, 2)), r"states must have shape \[runs=1, steps >= 1, 3\], got \[1, 12, 2\]"),
+        ("states", np.zeros((12, 2)), r"states must have shape \[seeds=1, steps >= 1, 3\], got \[1, 12, 2\]"),
         ("actions", np.zeros((11, 1)), "equally many steps"),
-        ("next_states", np.full((12, 3), np.nan), "finite, got nan at run 0, step 0"),
+        ("next_states", np.full((12, 3), np.nan), "finite, got nan at seed 0, step 0"),
         ("states", np.full((12, 3), np.inf), "finite"),
         ("actions", np.full((12, 1), 1.5), r"\[-1, 1\].*1.5"),
         ("states", "not numbers", "array of numbers"),
         ("states", np.zeros((0, 3)), "steps >= 1"),
     ],
 )
-def test_tell_refuses_what_it_cannot_use_and_keeps_what_it_has(name, value, message):
+def test_tell_rejects_bad_measurements_and_changes_nothing(name, value, message):
     it = explorer()
     before = np.asarray(it.data.states).copy()
     # np.asarray so that the test's own type checks let the bad value reach the code under test
@@ -172,19 +185,19 @@ def test_tell_refuses_what_it_cannot_use_and_keeps_what_it_has(name, value, mess
     assert it.transitions == 12
 
 
-def test_tell_refuses_more_than_fits():
+def test_tell_rejects_more_measurements_than_fit():
     it = explorer()
     with pytest.raises(SondeError, match="0 of 36 transitions are taken and 40 more do not fit"):
         it.tell(Trajectory(**good_trajectory(40)))
 
 
-def test_import_leaves_the_callers_precision_alone():
+def test_callers_precision_is_not_changed():
     assert jnp.asarray(1.0).dtype == jnp.float32
     explorer()
     assert jnp.asarray(1.0).dtype == jnp.float32
 
 
-def test_oracle_knows_the_truth():
+def test_oracle_predicts_the_true_dynamics():
     with jax.enable_x64(True):
         x, u = jnp.asarray([0.6, 0.8, 3.0]), jnp.asarray([0.3])
         prediction = TrueDynamics(WORLD).predict(x, u)
@@ -192,7 +205,7 @@ def test_oracle_knows_the_truth():
         assert not np.asarray(prediction.epistemic_std).any()
 
 
-# A newcomer's parts: one class each, and nothing else changes. Each is a toy, and together they explore.
+# Parts of one's own: one class each, passed as objects. Each is a toy, and together they explore.
 
 
 @dataclass(frozen=True)
@@ -225,13 +238,13 @@ class Line(JaxWorld):
 
 
 class Slope(Posterior):
-    """Knows that x' = x + a u, and doubts it less with each measurement."""
+    """Predicts x' = x + a u, and becomes more certain with each measurement."""
 
     slope: jax.Array
-    doubt: jax.Array
+    std: jax.Array
 
     def predict(self, x, u):
-        return Prediction(x + self.slope * u, jnp.full_like(x, self.doubt), jnp.full_like(x, 0.1))
+        return Prediction(x + self.slope * u, jnp.full_like(x, self.std), jnp.full_like(x, 0.1))
 
 
 @dataclass(frozen=True)
@@ -259,7 +272,7 @@ class Timid(Imagination):
 
 @dataclass(frozen=True)
 class Effort(Objective):
-    """Likes large actions."""
+    """Rewards large actions."""
 
     def rewards(self, imagined):
         return jnp.sum(imagined.actions**2, axis=-1)[None]
@@ -269,7 +282,7 @@ class Effort(Objective):
 class FullForce(Planner):
     """Tries both extremes and takes the better."""
 
-    def start(self, problem):
+    def initial_state(self, problem):
         return jnp.zeros(())
 
     def plan(self, problem, state, x, key):
@@ -277,22 +290,23 @@ class FullForce(Planner):
         return plans[jnp.argmax(problem.rewards(x, plans, key).sum(axis=(1, 2)))], state + 1
 
 
-def test_a_newcomer_adds_one_class_of_each_kind(monkeypatch):
-    monkeypatch.setitem(METHODS, "timid", Method(Timid, Effort, "a toy"))
-    world = Line()
-    it = Explorer("timid", LeastSquares(), FullForce(), state_dim=1, action_dim=1, capacity=10, seeds=(0, 1))
+@pytest.mark.slow
+def test_parts_of_ones_own_are_passed_as_objects():
+    world, method = Line(), Method(Timid(), Effort())
+    assert method.name == "Timid-Effort"
+    it = Explorer(method, LeastSquares(), FullForce(), world.spec, capacity=10, seeds=(0, 1))
     for _ in range(2):
         it.tell(rollout(world, it.ask(), 5))
     np.testing.assert_allclose(it.posterior.slope, 0.1, rtol=1e-9)
-    judged = judge(it.posterior, it.data, world)
-    np.testing.assert_allclose(judged["max_epistemic"], 1 / 11)
-    np.testing.assert_allclose(judged["model_rmse"], 0, atol=1e-9)
-    with jax.enable_x64(True):
-        returns = evaluate(world, it.posterior, "right", FullForce(), 4, it.keys()).returns
+    metrics = model_metrics(it.posterior, it.data, world)
+    np.testing.assert_allclose(metrics["max_epistemic"], 1 / 11)
+    np.testing.assert_allclose(metrics["model_rmse"], 0, atol=1e-9)
+    returns = evaluate(TaskSetup.named(world, "right", FullForce(), 4), Learned(it.posterior), it.keys()).returns
     np.testing.assert_allclose(returns, 0.1 + 0.2 + 0.3 + 0.4)
 
 
+@pytest.mark.slow
 def test_exact_and_low_rank_models_both_explore():
     for rank in (0, 16):
         it = explore(replace(TINY, model=GaussianProcess(steps=2, rank=rank)))
-        assert np.isfinite(judge(it.posterior, it.data, WORLD)["model_nll"]).all()
+        assert np.isfinite(model_metrics(it.posterior, it.data, WORLD)["model_nll"]).all()

@@ -1,27 +1,26 @@
-"""The Fetch arm among blocks, against MuJoCo's own quantities, SciPy's rotations, and what a hand-written script can do."""
-
-import subprocess
-import sys
+"""The Fetch arm with blocks, against MuJoCo's own quantities, SciPy's rotations, and hand-written scripts."""
 
 import mujoco
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from sonde import FetchConstruction, SondeError
+from sonde._internal.errors import SondeError
+from sonde.worlds import FetchConstruction
 from sonde.worlds.fetch._interaction import interaction
 from sonde.worlds.fetch._layout import GRIP_HOME, REST_HEIGHT, block_angles, block_positions, finger_positions, grip_position
-from sonde.worlds.fetch._scene import scene
-from sonde.worlds.fetch._script import arrange, carry, tip
+from sonde.worlds.fetch._scene import load_scene
+from sonde.worlds.fetch._script import carry, pick_place, tip
 from sonde.worlds.fetch._tasks import PickPlace
 from sonde.worlds.fetch._world import FetchSimulators, euler_angles, nearest_angles, scatter_blocks
+from world_helpers import opengl_works, printed_by
 
 WORLD = FetchConstruction()
 STEP = 0.04
 
 
-def lifting(copies, states, blocks, height=0.15, steps=40):
-    """Let the script lift a block in each copy; all states [S, steps + 1, dx]."""
+def lift_blocks(copies, states, blocks, height=0.15, steps=40):
+    """Lift a block in each copy with the script; all states [S, steps + 1, dx]."""
     places = [block_positions(x)[block] + [0.0, 0.0, height] for x, block in zip(states, blocks, strict=True)]
     visited = [states]
     for _ in range(steps):
@@ -31,7 +30,7 @@ def lifting(copies, states, blocks, height=0.15, steps=40):
 
 
 @pytest.mark.parametrize("blocks", [1, 4, 6])
-def test_layout(blocks):
+def test_state_has_the_documented_layout(blocks):
     world = FetchConstruction(blocks=blocks)
     assert world.state_dim == len(set(world.state_names)) == 10 + 12 * blocks
     assert world.action_dim == len(set(world.action_names)) == 4
@@ -47,7 +46,7 @@ def test_layout(blocks):
     assert x.dtype == np.float64 and world.seconds_per_step == 20 * copies.model.opt.timestep == STEP
 
 
-def test_settings_that_mean_nothing_are_refused():
+def test_invalid_settings_are_rejected():
     for wrong in (
         {"blocks": 0},
         {"blocks": 7},
@@ -59,13 +58,14 @@ def test_settings_that_mean_nothing_are_refused():
         with pytest.raises(SondeError, match=f"fetch-construction: {next(iter(wrong))} must be"):
             FetchConstruction(**wrong)
     world = FetchConstruction()
-    object.__setattr__(world, "angles", "wrapped")  # past the type checks that only tests have
+    object.__setattr__(world, "angles", "wrapped")  # bypasses the type checks, which only tests have
     with pytest.raises(SondeError, match="world's angles 'wrapped'; expected one of: bounded, continuous"):
         world.__post_init__()
 
 
-def test_the_scene_has_the_published_numbers():
-    it, model = scene(4), scene(4).model
+def test_scene_has_the_published_parameters():
+    scene = load_scene(4)
+    model = scene.model
     for i in range(4):
         geom, joint = model.geom(f"block{i}"), model.joint(f"block{i}")
         assert (geom.size == 0.025).all() and model.body(f"block{i}").mass == 2.0 and geom.condim == 3
@@ -82,9 +82,9 @@ def test_the_scene_has_the_published_numbers():
     np.testing.assert_array_equal(model.eq_solref[0], [0.02, 1])
     np.testing.assert_array_equal(model.eq_solimp[0, :3], [0.9, 0.95, 0.001])
     assert model.geom("table").type == mujoco.mjtGeom.mjGEOM_PLANE and model.opt.timestep == 0.002
-    # the published home and height were settled by the same rules, with the base touching the table
+    # the published home and height come from the same procedure, but with the base touching the table
     data = mujoco.MjData(model)
-    mujoco.mj_setState(model, data, it.settled, mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_setState(model, data, scene.settled, mujoco.mjtState.mjSTATE_INTEGRATION)
     mujoco.mj_forward(model, data)
     np.testing.assert_allclose(data.site("robot0:grip").xpos, GRIP_HOME, atol=1e-3)
     assert np.isclose(data.body("block0").xpos[2], REST_HEIGHT, atol=2e-5)
@@ -93,31 +93,31 @@ def test_the_scene_has_the_published_numbers():
     assert len(on_table) == 4 and all(model.geom("block0").id in (c.geom1, c.geom2) for c in on_table)
 
 
-def test_euler_angles_are_those_of_scipy():
+def test_euler_angles_equal_scipys():
     turns = Rotation.random(500, random_state=0)
     angles = euler_angles(turns.as_matrix())
     np.testing.assert_allclose(angles, turns.as_euler("XYZ"), atol=1e-12)
     np.testing.assert_allclose(euler_angles(np.eye(3)), 0.0)
     upside_down = Rotation.from_euler("X", np.pi).as_matrix()
     assert np.isclose(euler_angles(np.round(upside_down))[0], np.pi)
-    for pitch in (np.pi / 2, -np.pi / 2):  # where two of the angles are one
+    for pitch in (np.pi / 2, -np.pi / 2):  # two of the angles are not unique
         turn = np.round(Rotation.from_euler("XYZ", [0.0, pitch, 0.0]).as_matrix()) @ Rotation.from_euler("Z", 0.7).as_matrix()
         angles = euler_angles(turn)
         assert angles[0] == 0.0 and np.isclose(angles[1], pitch)
         np.testing.assert_allclose(Rotation.from_euler("XYZ", angles).as_matrix(), turn, atol=1e-12)
 
 
-def test_nearest_angles_mean_the_same_rotations_and_follow_any_others():
+def test_nearest_angles_are_the_same_rotations_near_the_given_angles():
     rng = np.random.default_rng(0)
-    before = rng.uniform(-9.0, 9.0, (500, 3))  # far beyond a turn, on both sides of a right angle
+    before = rng.uniform(-9.0, 9.0, (500, 3))  # beyond a full turn, on both sides of a right angle
     turns = Rotation.from_euler("XYZ", before + 0.01 * rng.standard_normal(before.shape))
     angles = nearest_angles(euler_angles(turns.as_matrix()), before)
     np.testing.assert_allclose(Rotation.from_euler("XYZ", angles).as_matrix(), turns.as_matrix(), atol=1e-9)
     assert np.abs(angles - before).max() < 0.06
 
 
-def test_continuous_angles_go_on_where_bounded_ones_jump():
-    """A block that is tipped over, again and again; everything else is the same to the last bit."""
+def test_continuous_angles_do_not_jump_where_bounded_ones_do():
+    """A block is tipped over several times; all other state dimensions are equal bit for bit."""
     found = {}
     for kind in ("bounded", "continuous"):
         copies = FetchConstruction(blocks=1, angles=kind).open(1)
@@ -136,11 +136,44 @@ def test_continuous_angles_go_on_where_bounded_ones_jump():
     np.testing.assert_array_equal(found["bounded"][:, others], found["continuous"][:, others])
 
 
-def test_observations_are_mujocos_own_quantities():
-    """While a block is lifted, swung about, and dropped: everything moves and turns."""
+def test_memory_of_continuous_angles_is_saved_restored_and_restarted():
+    """The previous angles of each copy are its memory: they travel with saved states and are zero in a new episode."""
+    copies = FetchConstruction(blocks=1, angles="continuous").open(2)
+    x = copies.reset([3, 4])
+    for _ in range(150):
+        x = copies.step(np.stack([tip(x[0], 0), np.zeros(4)])).next_states
+    angles = block_angles(x)[:, 0]
+    np.testing.assert_array_equal(copies.memory, angles)
+    assert np.abs(angles[0]).max() > np.pi > 0.1 > np.abs(angles[1]).max()
+    saved = copies.save(0)
+    np.testing.assert_array_equal(saved[-3:], angles[0])
+    np.testing.assert_array_equal(copies.restore(1, saved), x[0])
+    np.testing.assert_array_equal(copies.memory, angles[[0, 0]])
+    both = np.stack([tip(x[0], 0)] * 2)
+    np.testing.assert_array_equal(*copies.step(both).next_states)
+    before = copies.memory.copy()
+    restarted = copies.restart(np.array([False, True]))
+    np.testing.assert_array_equal(copies.memory[0], before[0])
+    assert np.abs(block_angles(restarted)[1]).max() < 0.01, "a new episode starts from zero"
+    memory = copies.memory + 2 * np.pi
+    given = memory.copy()
+    observed = copies.world.observe(copies.model, copies.data, copies.targets, memory)
+    np.testing.assert_array_equal(memory, given, err_msg="observing changes nothing in place")
+    np.testing.assert_allclose(observed.memory, copies.memory + 2 * np.pi, atol=1e-12)
+    assert copies.targets.shape == (2, 0)
+
+
+def test_bounded_angles_need_no_memory():
+    copies = WORLD.open(1)
+    copies.reset([0])
+    assert copies.memory.shape == copies.targets.shape == (1, 0)
+
+
+def test_observations_equal_mujocos_quantities():
+    """While a block is lifted, swung around and dropped, so that everything moves and turns."""
     copies, rng = WORLD.open(1), np.random.default_rng(0)
     model, data = copies.model, copies.data[0]
-    x, fastest = lifting(copies, copies.reset([1]), [0], steps=20)[0, -1], np.zeros(12)
+    x, fastest = lift_blocks(copies, copies.reset([1]), [0], steps=20)[0, -1], np.zeros(12)
     for step in range(30):
         action = [*np.where(rng.uniform(size=3) < 0.5, -1.0, 1.0), -1.0 if step < 8 else 1.0]
         x = copies.step(np.array([action])).next_states[0]
@@ -160,11 +193,11 @@ def test_observations_are_mujocos_own_quantities():
             np.testing.assert_allclose(block[6:9], STEP * velocity[3:], atol=1e-9)
             np.testing.assert_allclose(block[9:], STEP * velocity[:3], atol=1e-9)
             fastest = np.maximum(fastest, np.abs(block))
-    assert (fastest[3:] > 1e-3).all(), "some block moved and turned about every axis"
+    assert (fastest[3:] > 1e-3).all(), "blocks moved along and turned about every axis"
 
 
 def test_velocities_are_per_step():
-    """A block that falls and spins freely, by the laws of both."""
+    """A block that falls and spins freely, against the closed forms."""
     copies = FetchConstruction(blocks=1).open(1)
     copies.reset([0])
     joint = copies.data[0].joint("block0")
@@ -182,7 +215,7 @@ def test_velocities_are_per_step():
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-def test_an_action_moves_the_grip(axis):
+def test_action_moves_the_grip_along_its_axis(axis):
     copies, sign = WORLD.open(1), -1.0 if axis == 0 else 1.0
     x = copies.reset([0])[0]
     for _ in range(4):
@@ -211,11 +244,11 @@ def test_fingers_open_and_close():
 
 
 @pytest.mark.parametrize("world", [WORLD, FetchConstruction(spacing=0.08), FetchConstruction(blocks=6, spacing=0.1)], ids=str)
-def test_starts(world):
+def test_starts_have_the_documented_distribution(world):
     copies = world.open(1)
     starts = np.array([copies.reset([seed])[0] for seed in range(150)])
     np.testing.assert_array_equal(
-        starts[:, :10], np.broadcast_to(starts[0, :10], (150, 10)), err_msg="the robot is always the same"
+        starts[:, :10], np.broadcast_to(starts[0, :10], (150, 10)), err_msg="the robot always starts in the same state"
     )
     np.testing.assert_allclose(starts[0, :3], GRIP_HOME, atol=1e-3)
     places = block_positions(starts)
@@ -229,7 +262,7 @@ def test_starts(world):
     np.testing.assert_array_equal(scatter_blocks(np.random.default_rng(4), world.blocks, world.spacing), places[4, :, :2])
 
 
-def test_a_reset_restores_everything():
+def test_reset_restores_the_full_state():
     copies, rng = WORLD.open(2), np.random.default_rng(0)
     first, saved = copies.reset([5, 6]), [copies.save(i) for i in range(2)]
     for _ in range(20):
@@ -242,11 +275,11 @@ def test_a_reset_restores_everything():
     np.testing.assert_array_equal(again[1], first[1])
 
 
-def test_a_restored_copy_goes_on_to_the_last_bit():
-    """From the middle of a lift, with contacts, in the same copy and in one that did something else before."""
+def test_restored_copy_continues_bit_for_bit():
+    """From the middle of a lift, with contacts, in the same copy and in one with another history."""
     copies, rng = WORLD.open(2), np.random.default_rng(0)
-    states = lifting(copies, copies.reset([1, 2]), [0, 1], steps=14)[:, -1]
-    assert block_positions(states[0])[0, 2] > REST_HEIGHT + 0.03, "it is in the air"
+    states = lift_blocks(copies, copies.reset([1, 2]), [0, 1], steps=14)[:, -1]
+    assert block_positions(states[0])[0, 2] > REST_HEIGHT + 0.03, "the block is in the air"
     saved, actions = copies.save(0), rng.uniform(-1, 1, (15, 2, 4))
     actions[:, 1] = actions[:, 0]
     after = [copies.step(action).next_states[0] for action in actions]
@@ -263,7 +296,7 @@ def test_a_restored_copy_goes_on_to_the_last_bit():
         WORLD.open(1).save(0)
 
 
-def random_play(threads, num_seeds=8, steps=1000):
+def play_randomly(threads, num_seeds=8, steps=1000):
     """States of random actions, with a new episode every hundred steps."""
     copies, rng, visited = FetchSimulators(WORLD, num_seeds, threads), np.random.default_rng(0), []
     visited.append(copies.reset(range(num_seeds)))
@@ -276,14 +309,15 @@ def random_play(threads, num_seeds=8, steps=1000):
     return np.stack(visited), warnings
 
 
-def test_random_play_is_stable_and_the_same_with_any_number_of_workers():
-    played, warnings = random_play(1)
+@pytest.mark.slow
+def test_random_play_is_stable_and_independent_of_the_number_of_threads():
+    played, warnings = play_randomly(1)
     assert warnings == 0 and np.isfinite(played).all()
     assert np.linalg.norm(np.diff(block_positions(played), axis=0), axis=-1)[:100].max() > 0.005, "blocks were hit"
-    np.testing.assert_array_equal(random_play(2)[0], played)
+    np.testing.assert_array_equal(play_randomly(2)[0], played)
 
 
-def test_divergence_is_an_error_and_a_reset_heals_it(tmp_path, monkeypatch):
+def test_divergence_is_rejected_and_a_reset_recovers(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # MuJoCo writes a file of warnings
     copies = WORLD.open(2)
     copies.reset([0, 1])
@@ -293,11 +327,11 @@ def test_divergence_is_an_error_and_a_reset_heals_it(tmp_path, monkeypatch):
     np.testing.assert_array_equal(copies.reset([0, 1]), WORLD.open(2).reset([0, 1]))
 
 
-def test_grasps_and_lifts_in_twenty_of_twenty_starts():
+def test_script_grasps_and_lifts_a_block_from_every_start():
     copies = WORLD.open(20)
     states = copies.reset(range(20))
     blocks = [seed % 4 for seed in range(20)]
-    visited = lifting(copies, states, blocks)
+    visited = lift_blocks(copies, states, blocks)
     lifts = [block_positions(visited[i, -1])[b, 2] - REST_HEIGHT for i, b in enumerate(blocks)]
     np.testing.assert_allclose(lifts, 0.15, atol=0.01)
     found = interaction(visited[:, :-1], visited[:, 1:])
@@ -306,63 +340,63 @@ def test_grasps_and_lifts_in_twenty_of_twenty_starts():
     assert (left.moving == 0).all() and (left.blocks_moved == 0).all() and (left.highest_lift < 1e-3).all()
 
 
-def test_all_blocks_can_be_brought_to_their_goals():
-    """The task that is called pick & place is possible: the script solves it."""
+@pytest.mark.slow
+def test_script_solves_pick_place():
     copies, rng, task = WORLD.open(8), np.random.default_rng(0), PickPlace()
     goals = np.array([task.sample_goal(rng) for _ in range(8)])
     x, visited = copies.reset(range(8)), []
     for _ in range(200):
-        x = copies.step(np.array([arrange(s, g.reshape(4, 3)) for s, g in zip(x, goals, strict=True)])).next_states
+        x = copies.step(np.array([pick_place(s, g.reshape(4, 3)) for s, g in zip(x, goals, strict=True)])).next_states
         visited.append(x)
     successes = [task.success(np.array(visited)[:, i], goals[i]) for i in range(8)]
-    assert np.mean(successes) > 0.8 and successes.count(1.0) >= 4, "fingers and neighbours get in each other's way at times"
+    assert np.mean(successes) > 0.8 and successes.count(1.0) >= 4, (
+        "fingers and neighbouring blocks sometimes obstruct each other"
+    )
 
 
-def test_reachable_set_knows_touch_and_lift():
+@pytest.mark.slow
+def test_reachable_set_contains_moved_and_lifted_blocks():
     found = WORLD.reachable()
     assert found is WORLD.reachable() and found.states.shape == (2000, 58) and np.abs(found.actions).max() <= 1.0
     moves = np.linalg.norm(block_positions(found.next_states) - block_positions(found.states), axis=-1) > 1e-3
-    assert 0.2 < moves.any(axis=-1).mean() < 0.9 and (moves.mean(axis=0) > 0.05).all(), "every block is moved at times"
+    assert 0.2 < moves.any(axis=-1).mean() < 0.9 and (moves.mean(axis=0) > 0.05).all(), "every block is moved"
     heights = block_positions(found.states)[..., 2] - REST_HEIGHT
-    assert (heights.max(axis=-1) > 0.05).mean() > 0.05, "and lifted"
+    assert (heights.max(axis=-1) > 0.05).mean() > 0.05, "blocks are lifted"
     held = np.linalg.norm(block_positions(found.states) - grip_position(found.states)[:, None], axis=-1).min(axis=-1) < 0.02
     assert 0.05 < held.mean() < 0.6
     a, b = WORLD.plane().from_state(found.states.reshape(50, 40, -1))
     assert a.shape == b.shape == (50, 40) and a.min() > 0 and np.isclose(b.max(), heights.max())
 
 
-def test_the_package_with_the_files_is_found_but_not_imported():
+@pytest.mark.slow
+def test_gymnasium_robotics_is_found_but_not_imported():
     code = (
-        "import sys, sonde; world = sonde.FetchConstruction(); world.state_names; sonde.RunConfig(world=world);"
+        "import sys, sonde; from sonde.worlds import FetchConstruction;"
+        "world = FetchConstruction(); world.state_names; sonde.RunConfig(world=world);"
         "assert not {'mujoco', 'gymnasium_robotics'} & set(sys.modules);"
         "world.open(1); assert 'mujoco' in sys.modules and 'gymnasium_robotics' not in sys.modules;"
         "sys.modules['gymnasium_robotics'] = None\n"
-        "try: sonde.FetchConstruction(blocks=2).open(1)\n"
+        "try: FetchConstruction(blocks=2).open(1)\n"
         "except sonde.SondeError as error: print(error)"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
-    assert "gymnasium-robotics is not installed: pip install '.[fetch]'" in found.stdout
+    assert "gymnasium-robotics is not installed: pip install '.[fetch]'" in printed_by(code)
 
 
-def opengl_works() -> bool:
-    code = "from mujoco.egl import GLContext; context = GLContext(8, 8); context.make_current(); context.free()"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
-
-
-def test_pictures_show_blocks_and_goals_and_change_nothing():
-    if not opengl_works():  # asked of MuJoCo itself, so that a fault of ours is not skipped
-        pytest.skip("this machine has no OpenGL without a screen; that this is said is tested with the other worlds")
+@pytest.mark.slow
+def test_images_show_blocks_and_goals_and_do_not_change_the_simulation():
+    if not opengl_works():
+        pytest.skip("this machine has no OpenGL without a screen; the error is tested with the other worlds")
     copies = WORLD.open(1)
     copies.reset([0])
-    before, plain = copies.save(0), copies.picture()
+    before, plain = copies.save(0), copies.render()
     assert plain.shape == (480, 480, 3) and plain.dtype == np.uint8
     red, green = (plain[..., channel].astype(int) for channel in (0, 1))
     assert ((red - green > 80).sum() > 50) and ((green - red > 80).sum() > 50), "blocks have colours"
     copies.show_goal(PickPlace().sample_goal(np.random.default_rng(0)))
-    marked = copies.picture()
+    marked = copies.render()
     changed = (np.abs(marked.astype(int) - plain).max(axis=-1) > 20).mean()
     assert 0.001 < changed < 0.1
     copies.show_goal(None)
-    np.testing.assert_array_equal(copies.picture(), plain)
+    np.testing.assert_array_equal(copies.render(), plain)
     np.testing.assert_array_equal(copies.save(0), before)
     copies.close()

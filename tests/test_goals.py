@@ -1,6 +1,5 @@
-"""Tasks with a goal that is no part of the state: a point in the plane that is told where to go."""
+"""Tasks with a goal that is not part of the state: a point in the plane, which is to move to a given place."""
 
-import importlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,22 +9,35 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import ICEM, SAC, Experiment, GoalTask, OwnSystem, SondeError, Task, TrueDynamics, evaluate
-from sonde._internal.randomness import round_keys, for_purpose, rollout_keys
-from sonde.cli._main import COMMANDS
-from sonde.control._controller import Controller
-from sonde.control._rollout import run_rollouts
-from sonde.data import Trajectory
+from command_line import call
+from sonde import (
+    ICEM,
+    METHODS,
+    SAC,
+    Experiment,
+    GoalTask,
+    Learned,
+    OwnSystem,
+    ProbabilisticEnsemble,
+    RunConfig,
+    SondeError,
+    Task,
+    TaskSetup,
+    Trajectory,
+    TrueDynamics,
+    evaluate,
+)
+from sonde._internal.randomness import for_purpose, rollout_keys, round_keys
+from sonde.control import Controller, RolloutSettings, run_rollouts
+from sonde.evaluation import _evaluate
 from sonde.evaluation._tasks import goals_for, task_named
 from sonde.imagination import Mean
-from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.objectives import TaskReward
-from sonde.runs._config import RunConfig
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
-from sonde.runs.figures._curves import grouped, panels_of
-from sonde.solvers._base import ControlProblem, PlanningPolicy
-from sonde.worlds import WORLDS, HostWorld, JaxWorld, Simulators, Stepped, World
+from sonde.runs.figures._curves import drawn_metrics, grouped
+from sonde.solvers import ControlProblem, PlanningPolicy
+from sonde.worlds import HostWorld, JaxWorld, Simulators, Stepped, World
 from tiny import TINY
 
 
@@ -99,7 +111,7 @@ class OnHost(Plane, HostWorld):
     def reachable(self):
         return None
 
-    def open(self, num_seeds):
+    def open(self, num_copies):
         return Points()
 
 
@@ -112,25 +124,35 @@ def keys(x64):
     return round_keys([3, 4], 0)
 
 
-def play(world, keys, goals, most=100):
-    """Three rollouts per run with a planner that knows the truth, [R, S, T, 2]."""
-    truth = TrueDynamics(InJax())
-    policy = PlanningPolicy(ControlProblem(truth, Mean(), TaskReward(GO.reward), 2, 2, 1), SOLVER, reports_information=False)
-    parts = run_rollouts(world, Controller(policy, keys, 2), STEPS, 3, most, goals=goals)
+ORACLE = Learned(TrueDynamics(InJax()))
+
+
+def evaluated(world, learned, task, solver, horizon, keys, rollouts=1):
+    """The evaluation of a task by its name."""
+    return evaluate(replace(TaskSetup.named(world, task, solver, horizon), rollouts=rollouts), learned, keys)
+
+
+def play(world, keys, goals, max_copies=100):
+    """Next states [R, S, T, 2] of three rollouts per seed with a planner that knows the true dynamics."""
+    problem = ControlProblem(TrueDynamics(InJax()), Mean(), TaskReward(GO.reward), 2, 2)
+    policy = PlanningPolicy(problem, SOLVER, reports_information=False)
+    parts = run_rollouts(world, Controller(policy, keys, 2), RolloutSettings(STEPS, 3, max_copies), goals=goals)
     return np.stack([part.next_states for part in parts])
 
 
-def test_the_planner_goes_to_each_rollouts_own_goal(keys):
+@pytest.mark.slow
+def test_planner_reaches_the_goal_of_each_rollout(keys):
     goals = goals_for(GO, rollout_keys(keys, range(3)))
     assert goals.shape == (2, 3, 2) and len(np.unique(goals)) == goals.size
     places = play(InJax(), keys, goals)
     assert np.linalg.norm(np.moveaxis(places[:, :, -1], 0, 1) - goals, axis=-1).max() < 0.05
     np.testing.assert_allclose(play(OnHost(), keys, goals), places, atol=1e-9, err_msg="stepped outside of JAX")
-    np.testing.assert_allclose(play(InJax(), keys, goals, most=1), places, atol=1e-9, err_msg="one after the other")
+    np.testing.assert_allclose(play(InJax(), keys, goals, max_copies=1), places, atol=1e-9, err_msg="one after the other")
 
 
-def test_return_and_success_are_counted_with_the_rollouts_goals(keys):
-    played = evaluate(InJax(), TrueDynamics(InJax()), "go", SOLVER, STEPS, keys, rollouts=3)
+@pytest.mark.slow
+def test_return_and_success_use_the_goal_of_each_rollout(keys):
+    played = evaluated(InJax(), ORACLE, "go", SOLVER, STEPS, keys, rollouts=3)
     own = for_purpose(keys, "evaluate/go")
     goals = goals_for(GO, rollout_keys(own, range(3)))
     places = play(InJax(), own, goals)
@@ -138,11 +160,12 @@ def test_return_and_success_are_counted_with_the_rollouts_goals(keys):
     np.testing.assert_allclose(played.returns, -distances.sum(axis=2).mean(axis=0), rtol=1e-9)
     np.testing.assert_allclose(played.rewards, -distances[0], rtol=1e-9)
     np.testing.assert_array_equal(played.success, [1, 1])
-    short = evaluate(InJax(), None, "go", SOLVER, STEPS, keys, rollouts=5)  # random actions hardly arrive
+    short = evaluated(InJax(), None, "go", SOLVER, STEPS, keys, rollouts=5)  # random actions rarely arrive
     assert short.success.max() < 1 and np.all(short.returns < played.returns)
 
 
-def test_goals_are_drawn_from_the_rollouts_own_keys(keys):
+@pytest.mark.slow
+def test_goals_depend_on_the_keys_of_their_rollouts_only(keys):
     few, many = (goals_for(GO, rollout_keys(keys, range(count))) for count in (1, 4))
     np.testing.assert_array_equal(few[:, 0], many[:, 0])
     np.testing.assert_array_equal(many, goals_for(GO, rollout_keys(keys, range(4))))
@@ -151,7 +174,8 @@ def test_goals_are_drawn_from_the_rollouts_own_keys(keys):
     assert goals_for(Task(lambda x, u, x_next: x[0]), rollout_keys(keys, range(2))) is None
 
 
-def test_another_goal_compiles_nothing(x64):
+@pytest.mark.slow
+def test_another_goal_does_not_recompile(x64):
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
@@ -160,34 +184,36 @@ def test_another_goal_compiles_nothing(x64):
     for world in (InJax(), OnHost()):
         for round_number in range(3):
             keys = round_keys([5, 6, 7], round_number)
-            returns.append(evaluate(world, TrueDynamics(InJax()), "go", SOLVER, 5, keys, rollouts=2).returns)
+            returns.append(evaluated(world, ORACLE, "go", SOLVER, 5, keys, rollouts=2).returns)
             counts.append(len(compiled))
     assert counts[0] > 0, "the listener must have seen the first evaluation compile"
     assert counts[2] == counts[0] and counts[5] == counts[3], f"compilations after each evaluation: {counts}"
     assert len(np.unique(returns[:3])) == 9, "the goals differ"
 
 
-def test_a_goal_may_be_empty(keys, monkeypatch):
+@pytest.mark.slow
+def test_goal_may_be_empty(keys, monkeypatch):
     reward = lambda x, u, x_next, goal: -jnp.sum(x_next**2) - jnp.sum(goal)
     home = GoalTask(reward, lambda rng: np.empty(0), lambda next_states, goal: 0.5)
     monkeypatch.setattr(Plane, "tasks", {"home": home})
-    played = evaluate(InJax(), TrueDynamics(InJax()), "home", SOLVER, 3, keys, rollouts=2)
+    played = evaluated(InJax(), ORACLE, "home", SOLVER, 3, keys, rollouts=2)
     assert np.abs(played.returns).max() < 0.01 and np.all(played.success == 0.5)
 
 
-def test_a_task_without_a_goal_may_say_what_success_is(keys):
-    played = evaluate(InJax(), TrueDynamics(InJax()), "leave", SOLVER, 3, keys)
+@pytest.mark.slow
+def test_task_without_a_goal_may_define_success(keys):
+    played = evaluated(InJax(), ORACLE, "leave", SOLVER, 3, keys)
     np.testing.assert_allclose(played.success, np.abs(played.trajectory.next_states).max(axis=(1, 2)))
     assert played.success.max() <= 0.6 + 1e-9
 
 
-def test_success_looks_at_the_first_episode_only(keys):
+def test_success_is_that_of_the_first_episode(keys):
     class Short(Points):
-        """Ends after two steps, in a place that says so; what follows must not be seen."""
+        """Terminates after two steps; what follows must not count."""
 
         def step(self, actions):
             self.places = self.places + 1
-            return Stepped(self.places, self.places[:, 0] == 2, self.places[:, 0] == 2)
+            return Stepped(self.places, self.places[:, 0] == 2, np.zeros(len(actions), bool))
 
         def restart(self, which):
             return self.places
@@ -198,10 +224,10 @@ def test_success_looks_at_the_first_episode_only(keys):
         def tasks(self):
             return {"seen": Task(lambda x, u, x_next: x_next[0], lambda states: states.max() / 10)}
 
-        def open(self, num_seeds):
+        def open(self, num_copies):
             return Short()
 
-    played = evaluate(Ending(), None, "seen", SOLVER, 6, keys)
+    played = evaluated(Ending(), None, "seen", SOLVER, 6, keys)
     np.testing.assert_allclose(played.success, 0.2)
     np.testing.assert_allclose(played.returns, 1 + 2)
 
@@ -211,29 +237,29 @@ def test_success_looks_at_the_first_episode_only(keys):
     [
         (GoalTask(nearness, anywhere, lambda states, goal: 1.5), "success must be a number from 0 to 1, got 1.5"),
         (GoalTask(nearness, anywhere, lambda states, goal: np.nan), "success must be a number from 0 to 1, got nan"),
-        (GoalTask(nearness, lambda rng: np.zeros((2, 2))), "sample_goal must give finite numbers"),
-        (GoalTask(nearness, lambda rng: np.array([np.nan])), "sample_goal must give finite numbers"),
-        (GoalTask(nearness, lambda rng: np.zeros(rng.integers(1, 9))), "sample_goal must always give equally many numbers"),
+        (GoalTask(nearness, lambda rng: np.zeros((2, 2))), "sample_goal must return finite numbers"),
+        (GoalTask(nearness, lambda rng: np.array([np.nan])), "sample_goal must return finite numbers"),
+        (GoalTask(nearness, lambda rng: np.zeros(rng.integers(1, 9))), "sample_goal must always return the same number"),
     ],
 )
-def test_goals_and_success_that_mean_nothing_are_refused(keys, monkeypatch, task, message):
+def test_invalid_goals_and_success_are_rejected(keys, monkeypatch, task, message):
     monkeypatch.setattr(Plane, "tasks", {"odd": task})
     with pytest.raises(SondeError, match=message):
-        evaluate(InJax(), None, "odd", SOLVER, 2, keys, rollouts=3)
+        evaluated(InJax(), None, "odd", SOLVER, 2, keys, rollouts=3)
 
 
-def test_methods_and_solvers_that_cannot_be_told_of_goals_say_so(keys):
-    with pytest.raises(SondeError, match="go has another goal in each rollout: h-ucrl explores for a task without one"):
-        RunConfig(world=InJax(), method="h-ucrl", task="go")
+def test_methods_and_solvers_that_cannot_use_goals_are_rejected(keys):
+    with pytest.raises(SondeError, match="go has another goal in each rollout: h-ucrl explores for a task without goals"):
+        RunConfig(world=InJax(), method=METHODS["h-ucrl"], exploration_task="go")
     with pytest.raises(SondeError, match="SAC trains one policy for one reward, and go has another goal in each rollout"):
         RunConfig(world=InJax(), solver=SAC())
-    with pytest.raises(SondeError, match="take the solver icem"):
-        evaluate(InJax(), TrueDynamics(InJax()), "go", SAC(), 5, keys)
-    assert RunConfig(world=InJax(), solver=SAC(), tasks=("leave",)).task_names == ("leave",)
+    with pytest.raises(SondeError, match="use the solver icem"):
+        evaluated(InJax(), ORACLE, "go", SAC(), 5, keys)
+    assert RunConfig(world=InJax(), solver=SAC(), evaluation_tasks=("leave",)).task_names == ("leave",)
     assert RunConfig(world=InJax(), solver=SAC(), evaluate_every=0).solver == SAC()
 
 
-# ---- in a person's own file --------------------------------------------------------------------------------------------------
+# ---- in a user's own file ----------------------------------------------------------------------------------------------------
 
 OWN = """
 import jax.numpy as jnp
@@ -258,15 +284,16 @@ def file(tmp_path) -> Path:
     return tmp_path / "own.py"
 
 
-def test_a_goal_task_may_come_from_a_file(file):
+def test_goal_task_may_come_from_a_file(file):
     assert isinstance(task_named(InJax(), f"{file}:reach"), GoalTask)
     with pytest.raises(SondeError, match=r"called as reward\(x, u, x_next, goal\) .* TypeError"):
         task_named(InJax(), f"{file}:wrong")
-    with pytest.raises(SondeError, match="asks for an entry that is not there"):
+    with pytest.raises(SondeError, match="reads an entry that does not exist"):
         task_named(InJax(), f"{file}:beyond")
 
 
-def test_an_own_system_is_solved_for_a_goal_that_is_given(file, tmp_path):
+@pytest.mark.slow
+def test_own_system_is_solved_for_a_given_goal(file, tmp_path):
     config = replace(TINY, world=OwnSystem(("position",), ("force",)), rounds=1, horizon=20)
     with Experiment(tmp_path / "run", config) as experiment:
         rng = np.random.default_rng(0)
@@ -285,26 +312,28 @@ def test_an_own_system_is_solved_for_a_goal_that_is_given(file, tmp_path):
 # ---- runs on disk ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_success_is_recorded_printed_and_drawn(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(WORLDS, "plane", InJax)
     model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
     config = replace(TINY, world=InJax(), model=model, rounds=1, horizon=20, evaluation_rollouts=3)
     store = RunStore.create(tmp_path / "run", config)
-    run(store, lambda *_: None)
+    run(store)
     (row,) = store.load_metrics()
     assert 0 <= row["success/go"] <= 1 and 0 < row["success/leave"] <= 1 and row["return/go"] < 0
-    assert [panel.title for panel in panels_of(grouped([store]))][-2:] == ["Success on go", "Success on leave"]
-    COMMANDS["evaluate"]([str(store.folder), "--task", "go", "--oracle"])
+    titles = [spec.title_of(key) for key, spec in drawn_metrics(grouped([store])).items()]
+    assert titles[-2:] == ["Success on go", "Success on leave"]
+    assert call(monkeypatch, "evaluate", str(store.folder), "--task", "go", "--oracle") == 0
     printed = capsys.readouterr().out
     assert printed.count("success") == 3, "of the learned model, of the oracle, and of random actions"
     tried = []
 
-    def watched(world, controller, horizon, rollouts, *others, **options):
-        tried.append(rollouts)
-        return run_rollouts(world, controller, horizon, rollouts, *others, **options)
+    def watched(world, controller, rollouts, **options):
+        tried.append(rollouts.count)
+        return run_rollouts(world, controller, rollouts, **options)
 
-    monkeypatch.setattr(importlib.import_module("sonde.evaluation._evaluate"), "repeated_rollouts", watched)
+    monkeypatch.setattr(_evaluate, "run_rollouts", watched)
     for options in ([], ["--rollouts", "5"]):
-        COMMANDS["evaluate"]([str(store.folder), "--task", "go", *options])
+        assert call(monkeypatch, "evaluate", str(store.folder), "--task", "go", *options) == 0
     assert tried == [3, 5]
-    assert json.loads((store.folder / "config.json").read_text())["world"] == {"kind": "plane"}
+    saved = json.loads((store.folder / "config.json").read_text())["world"]
+    assert saved == {"class": f"{Path(__file__).resolve()}:InJax"}

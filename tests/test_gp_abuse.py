@@ -1,4 +1,4 @@
-"""Gaussian processes on data that nobody would wish for: never NaN, never a negative variance."""
+"""Gaussian processes on degenerate data: never NaN, never a negative variance."""
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, ours, parameters, start_of
 from sonde import GaussianProcess
 from sonde.data import Data
+from sonde.models import KERNELS
 from sonde.models._gaussian_process import GPParams
 
 SMALL = 12
@@ -29,29 +30,31 @@ def learned_predictions(data: Data, x, u):
     return predictions
 
 
-def assert_sane(data: Data, x=(0.3, 0.1), u=(0.2,)):
+def assert_finite_and_positive(data: Data, x=(0.3, 0.1), u=(0.2,)):
     for prediction in learned_predictions(data, jnp.asarray(x), jnp.asarray(u)):
         assert np.isfinite(prediction.mean).all()
         assert np.isfinite(prediction.epistemic_std).all() and np.all(prediction.epistemic_std >= 0)
         assert np.isfinite(prediction.aleatoric_std).all() and np.all(prediction.aleatoric_std > 0)
 
 
-@pytest.mark.parametrize("trouble", ["duplicates", "all the same", "constant input", "constant target", "one point", "none"])
-def test_degenerate_data_give_sane_beliefs(x64, trouble):
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["duplicates", "all the same", "constant input", "constant target", "one point", "none"])
+def test_degenerate_data_give_finite_predictions(x64, case):
     rng = np.random.default_rng(0)
     z, changes = rng.normal(size=(SMALL, 3)), rng.normal(size=(SMALL, 2))
-    if trouble == "duplicates":
+    if case == "duplicates":
         z[6:], changes[6:] = z[:6], changes[:6]
-    if trouble == "all the same":
+    if case == "all the same":
         z[:], changes[:] = z[0], changes[0]
-    if trouble == "constant input":
+    if case == "constant input":
         z[:, 1] = 3.0
-    if trouble == "constant target":
+    if case == "constant target":
         changes[:] = [0.0, 1.0]
-    count = {"one point": 1, "none": 0}.get(trouble, SMALL)
-    assert_sane(data_of(z[:count], changes[:count], SMALL))
+    count = {"one point": 1, "none": 0}.get(case, SMALL)
+    assert_finite_and_positive(data_of(z[:count], changes[:count], SMALL))
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     exponents=st.lists(st.integers(-12, 12), min_size=5, max_size=5),
@@ -60,19 +63,20 @@ def test_degenerate_data_give_sane_beliefs(x64, trouble):
     copies=st.integers(1, 4),
     seed=st.integers(0, 1000),
 )
-def test_extreme_scales_give_sane_beliefs(exponents, offsets, count, copies, seed):
+def test_extreme_scales_give_finite_predictions(exponents, offsets, count, copies, seed):
     rng = np.random.default_rng(seed)
     rows = (10.0 ** np.array(exponents)) * rng.normal(size=(SMALL, 5)) + np.array(offsets)
     rows = rows[rng.integers(0, SMALL // copies, SMALL)]
     with jax.enable_x64(True):
         data = data_of(rows[:count, :3], rows[:count, 3:], SMALL)
-        assert_sane(data, x=rows[0, :2] * 10 + 1, u=rows[0, 2:3])
+        assert_finite_and_positive(data, x=rows[0, :2] * 10 + 1, u=rows[0, 2:3])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(exponent=st.integers(-6, 6), noise=st.sampled_from([1e-9, 1e-6, 1e-3, 1.0]), seed=st.integers(0, 1000))
-def test_fixed_hyperparameters_survive_any_scale_of_inputs(exponent, noise, seed):
-    """No normalisation protects this setting, and the noise is as good as none: rounding must not make a variance negative."""
+def test_fixed_hyperparameters_give_valid_stds_at_any_input_scale(exponent, noise, seed):
+    """There is no normalisation, and hardly any noise: rounding must not make a variance negative."""
     rng = np.random.default_rng(seed)
     z = 10.0**exponent * rng.normal(size=(SMALL, 3))
     z[::3] = z[0]
@@ -80,7 +84,7 @@ def test_fixed_hyperparameters_survive_any_scale_of_inputs(exponent, noise, seed
         data = data_of(z, rng.normal(size=(SMALL, 2)))
         hyper = GPParams(jnp.zeros((2, 3)), jnp.zeros(2), jnp.full(2, np.log(noise)))
         for kernel, rank in (("rbf", 0), ("rbf", 6), ("linear", 0), ("linear", 6)):
-            model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=rank)
+            model = GaussianProcess(kernel=KERNELS[kernel], hyperparameters="fixed", rank=rank)
             mean, std, _ = ours(model, hyper, data, z)
             assert np.isfinite(mean).all() and np.isfinite(std).all()
             assert std.min() >= 0
@@ -88,12 +92,13 @@ def test_fixed_hyperparameters_survive_any_scale_of_inputs(exponent, noise, seed
             assert np.all(std <= prior * (1 + 1e-6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel, rank", [("rbf", 0), ("rbf", 6), ("linear", 0), ("linear", 6)])
-def test_without_data_the_belief_is_the_prior(x64, kernel, rank):
+def test_prediction_without_data_is_the_prior(x64, kernel, rank):
     rng = np.random.default_rng(2)
     data = data_of(np.zeros((0, 3)), np.zeros((0, 2)), SMALL, rng)
     queries = rng.normal(size=(5, 3))
-    model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=rank)
+    model = GaussianProcess(kernel=KERNELS[kernel], hyperparameters="fixed", rank=rank)
     mean, std, noise = ours(model, parameters(), data, queries)
     np.testing.assert_allclose(mean, 0, atol=1e-15)
     growth = 1.0
@@ -103,11 +108,12 @@ def test_without_data_the_belief_is_the_prior(x64, kernel, rank):
     np.testing.assert_allclose(noise, np.broadcast_to(NOISE, noise.shape), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 6])
-def test_one_point_by_hand(x64, rank):
+def test_posterior_of_one_point_is_the_closed_form(x64, rank):
     z, change = np.array([[0.5, -0.3, 0.2]]), np.array([[1.0, -2.0]])
     model = GaussianProcess(hyperparameters="fixed", rank=rank)
     mean, std, _ = ours(model, parameters(), data_of(z, change, SMALL), z)
-    share = SIGNAL**2 / (SIGNAL**2 + NOISE**2)
-    np.testing.assert_allclose(mean[0], share * change[0], rtol=1e-9)
-    np.testing.assert_allclose(std[0], np.sqrt(SIGNAL**2 * (1 - share)), rtol=1e-9)
+    shrinkage = SIGNAL**2 / (SIGNAL**2 + NOISE**2)
+    np.testing.assert_allclose(mean[0], shrinkage * change[0], rtol=1e-9)
+    np.testing.assert_allclose(std[0], np.sqrt(SIGNAL**2 * (1 - shrinkage)), rtol=1e-9)

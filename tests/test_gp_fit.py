@@ -35,6 +35,7 @@ def worth_of(model: GaussianProcess, values: np.ndarray, z: np.ndarray, target: 
     return log_posterior(model, (values[None, :-2], values[-2:-1], values[-1:]), z, target[:, None])[0]
 
 
+@pytest.mark.slow
 def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
     z, changes, lengthscales, noise = sample_of_a_gp()
     data, model = data_of(z, changes), GaussianProcess()
@@ -54,8 +55,9 @@ def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
     np.testing.assert_allclose(found_signal, 1.0, rtol=0.4)
 
 
+@pytest.mark.slow
 def test_fit_reaches_the_maximum_that_scipy_finds(x64):
-    """A narrow prior, so that its part in what is maximised shows."""
+    """With a narrow prior, so that it matters."""
     z, changes, *_ = sample_of_a_gp(80)
     model = GaussianProcess(prior_std=0.1)
     params = start_of(model)
@@ -69,7 +71,7 @@ def test_fit_reaches_the_maximum_that_scipy_finds(x64):
 
 
 def adam_by_hand(worth, start: np.ndarray, steps: int, rate: float, limit: float) -> tuple[np.ndarray, list[float]]:
-    """As published, on gradients that are shortened to the limit; also how long those were."""
+    """Adam as published, on gradients clipped to the limit; also the norms before clipping."""
     values, mean, square, lengths = start, 0.0, 0.0, []
     for t in range(1, steps + 1):
         gradient = approx_fprime(values, lambda v: -worth(v), 1e-7)
@@ -80,21 +82,23 @@ def adam_by_hand(worth, start: np.ndarray, steps: int, rate: float, limit: float
     return values, lengths
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0.0, 4.0])
-def test_fit_is_adam_on_gradients_of_limited_length(x64, limit):
-    """Of an output's own gradient: how long those of the others are does not count."""
+def test_fit_is_adam_on_clipped_gradients(x64, limit):
+    """The gradient of each output is clipped by its own norm, whatever those of the others are."""
     z, changes, *_ = sample_of_a_gp(30)
     model = GaussianProcess(steps=6, gradient_limit=limit, noise_std=0.3)
     found = fit(model, start_of(model), data_of(z, changes), jax.random.key(0))
     for j in range(DX):
         worth = lambda values, j=j: worth_of(model, values, z, changes[:, j])
         by_hand, lengths = adam_by_hand(worth, one_output(start_of(model), j), 6, model.learning_rate, limit)
-        assert min(lengths) < 4 < max(lengths), "a limit that counts at some steps and not at others"
+        assert min(lengths) < 4 < max(lengths), "the limit must matter at some steps and not at others"
         np.testing.assert_allclose(one_output(found, j), by_hand, atol=1e-4)
 
 
-def test_a_limit_keeps_a_break_with_all_before_from_stopping_the_fit(x64):
-    """A fit to a smooth function, and then the same one with a ceiling and a floor."""
+@pytest.mark.slow
+def test_gradient_limit_lets_the_fit_adapt_to_data_unlike_all_before(x64):
+    """Two fits to a smooth function, and then one to the same function clipped from both sides."""
     z = np.random.default_rng(0).uniform(-1, 1, (60, 3))
     smooth = np.stack([3 * z[:, 0] + 0.3 * np.sin(2 * z[:, 1]), z[:, 0] * z[:, 1]], axis=1)
     broken = np.clip(smooth, [-1.0, -0.3], [1.0, 0.3])
@@ -108,11 +112,13 @@ def test_a_limit_keeps_a_break_with_all_before_from_stopping_the_fit(x64):
     worth = lambda values, j: worth_of(model, values, z, broken[:, j])
     for j in range(DX):
         best = minimize(lambda values, j=j: -worth(values, j), one_output(start_of(model), j), method="L-BFGS-B")
-        assert reached[0.0][j] < -best.fun - 15 and abs(reached[10.0][j] + best.fun) < 1, "nats, of what SciPy reaches"
+        assert reached[0.0][j] < -best.fun - 15 and abs(reached[10.0][j] + best.fun) < 1, (
+            "in nats, relative to what SciPy reaches"
+        )
 
 
-def test_fit_respects_the_noise_floor(x64):
-    """On a function without noise the noise goes to its floor and not below."""
+@pytest.mark.slow
+def test_fit_of_noiseless_data_ends_at_the_noise_floor(x64):
     rng = np.random.default_rng(4)
     z = rng.uniform(-1, 1, (250, 3))
     changes = np.stack([np.sin(2 * z[:, 0]) + z[:, 2], z[:, 0] * z[:, 1]], axis=1)
@@ -121,13 +127,12 @@ def test_fit_respects_the_noise_floor(x64):
     for round_number in range(3):
         params = fit(model, params, data, jax.random.key(round_number))
     _, _, noise = ours(model, params, data, z)
-    assert np.all(params.log_noise >= np.log(0.1 * model.noise_floor) - 1e-9), "the way back must stay short"
+    assert np.all(params.log_noise >= np.log(0.1 * model.noise_floor) - 1e-9), "it must not be far to come back"
     floor = model.noise_floor * changes.std(axis=0)
     assert np.all(noise >= floor) and np.all(noise < 1.05 * floor)
 
 
-def test_noise_comes_back_from_the_floor(x64):
-    """A system that turns out to be noisy after all."""
+def test_noise_is_learned_when_the_fit_starts_below_the_floor(x64):
     z, changes, _, noise = sample_of_a_gp()
     model = GaussianProcess()
     params = start_of(model)
@@ -139,8 +144,9 @@ def test_noise_comes_back_from_the_floor(x64):
     np.testing.assert_allclose(found, noise, rtol=0.2)
 
 
-def test_fit_does_not_see_the_empty_part_of_the_buffer(x64):
-    """The buffer of 300 is fitted in branches of 150 and 300 rows, as it is filled; the outcome must not show which."""
+@pytest.mark.slow
+def test_fit_ignores_the_unused_part_of_the_buffer(x64):
+    """A buffer of 300 rows is fitted in branches of 150 and 300 rows; the result must not depend on the branch."""
     z, changes, *_ = sample_of_a_gp()
     model = GaussianProcess(steps=10)
     branch = jax.jit(lambda data, filled: model.fit(start_of(model), data, filled, jax.random.key(0)))
@@ -154,10 +160,11 @@ def test_fit_does_not_see_the_empty_part_of_the_buffer(x64):
     np.testing.assert_allclose(fitted(150, 300, seed=1), alone, rtol=1e-6, atol=1e-9)
     one_more = fitted(151, 151)
     np.testing.assert_allclose(one_more, fitted(151, 300), rtol=1e-6, atol=1e-9)
-    assert np.abs(one_more - alone).max() > 1e-4, "the 151st row counts"
+    assert np.abs(one_more - alone).max() > 1e-4, "the 151st row matters"
 
 
-def test_fit_of_more_points_than_it_looks_at(x64):
+@pytest.mark.slow
+def test_fit_uses_a_random_subset_of_many_points(x64):
     z, changes, _, noise = sample_of_a_gp()
     model = GaussianProcess(fit_points=140)
     data = data_of(z, changes, 300, np.random.default_rng(0))
@@ -169,7 +176,7 @@ def test_fit_of_more_points_than_it_looks_at(x64):
         found = np.sqrt(model.noise_floor**2 + np.exp(2 * params.log_noise)) * changes.std(axis=0)
         np.testing.assert_allclose(found, noise, rtol=0.4)
         fits.append(params)
-    assert np.all(fits[0].log_noise != fits[1].log_noise), "another key is another subset"
+    assert np.all(fits[0].log_noise != fits[1].log_noise), "another key must draw another subset"
 
 
 def test_fixed_hyperparameters_are_not_fitted(x64):

@@ -10,20 +10,21 @@ from sklearn.gaussian_process.kernels import WhiteKernel
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, problem, reference_kernel, reference_scale
 from sonde import GaussianProcess
+from sonde.models import KERNELS
 from sonde.models._gaussian_process import GPParams
-from sonde.models._kernels import KERNELS
 
 
 def unpack(vector) -> GPParams:
-    """Of one output: logarithms of three length-scales, of the signal and of the noise."""
+    """Logarithms of one output's three length-scales, signal std and noise std."""
     return GPParams(vector[:3], vector[3], vector[4])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", list(KERNELS))
-def test_marginal_likelihood_and_its_gradient_are_scikit_learns(x64, kernel):
-    """A full buffer and a padded one; of a size that is split into blocks, odd halves included."""
+def test_marginal_likelihood_and_its_gradient_agree_with_scikit_learn(x64, kernel):
+    """A full buffer and a partly filled one, of a size that is factorised in blocks of different sizes."""
     rng = np.random.default_rng(8)
-    model = GaussianProcess(kernel=kernel, hyperparameters="fixed")
+    model = GaussianProcess(kernel=KERNELS[kernel], hyperparameters="fixed")
     at = np.log([*LENGTHSCALES[0], SIGNAL[0], NOISE[0]])
     value_and_grad = jax.jit(
         jax.value_and_grad(lambda v, z, y, mask: model.log_marginal_likelihood(unpack(v), z, y, mask)),
@@ -38,14 +39,15 @@ def test_marginal_likelihood_and_its_gradient_are_scikit_learns(x64, kernel):
         regressor.fit(z / reference_scale(kernel, LENGTHSCALES[0]), changes[:, 0])
         wanted, slope = regressor.log_marginal_likelihood(regressor.kernel_.theta, eval_gradient=True)
         np.testing.assert_allclose(value, wanted, rtol=1e-9)
-        if kernel == "linear":  # scikit-learn's has no length-scales
+        if kernel == "linear":  # scikit-learn's linear kernel has no length-scales
             slope = approx_fprime(at, lambda v, f=ours_at: float(f(v)[0]), 1e-6)
             np.testing.assert_allclose(gradient, slope, rtol=1e-4, atol=1e-3 * np.abs(slope).max())
-        else:  # it differentiates by the logarithms of the variances, we by those of the stds
+        else:  # its gradient is by the logarithms of variances, ours by those of stds
             np.testing.assert_allclose(gradient, [*slope[1:-1], 2 * slope[0], 2 * slope[-1]], rtol=1e-6)
 
 
-def test_gradient_where_the_noise_is_its_floor_and_a_free_part(x64):
+@pytest.mark.slow
+def test_marginal_likelihood_with_a_noise_floor_agrees_with_scikit_learn(x64):
     rng = np.random.default_rng(11)
     z, changes, _ = problem(rng, 40)
     data = data_of(z, changes, 64, rng)

@@ -9,26 +9,30 @@ import pytest
 from scipy.linalg import cholesky, solve_triangular
 from scipy.spatial.distance import cdist
 
-from gp_reference import predict, condition, data_of, fit, ours, parameters, problem, reference_posterior, start_of
-from sonde import GaussianProcess, Pendulum
+from gp_reference import condition, data_of, fit, ours, parameters, predict, problem, reference_posterior, start_of
+from sonde import GaussianProcess
 from sonde._internal.precision import double_precision
+from sonde.models import KERNELS
 from sonde.models._gaussian_process import GPParams
+from sonde.worlds import Pendulum
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_low_rank_with_enough_centres_is_exact(x64, kernel):
-    """More centres than data: those that are not needed must do no harm, nor must the empty rows."""
+    """More centres than data: neither the surplus ones nor the unused rows may have an effect."""
     rng = np.random.default_rng(5)
     z, changes, queries = problem(rng, 50)
-    model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=60)
+    model = GaussianProcess(kernel=KERNELS[kernel], hyperparameters="fixed", rank=60)
     mean, std, _ = ours(model, parameters(), data_of(z, changes, 100, rng), queries)
     wanted_mean, wanted_std = reference_posterior(kernel, z, changes, queries)
     np.testing.assert_allclose(mean, wanted_mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(std, wanted_std, rtol=1e-6)
 
 
-def test_a_product_in_parts_is_the_whole_product(x64):
-    """What a CPU and what other devices do: the same, for numbers of centres that fill a size and that do not."""
+@pytest.mark.slow
+def test_queries_agree_on_all_devices(x64, cpu):
+    """The forms for CPUs and for accelerators agree, for numbers of centres that equal a compiled size and that do not."""
     rng = np.random.default_rng(7)
     z, changes, queries = problem(rng, 150)
     model = GaussianProcess(hyperparameters="fixed", lengthscale=0.3, rank=140)
@@ -38,25 +42,38 @@ def test_a_product_in_parts_is_the_whole_product(x64):
         posterior = condition(model, params, data_of(z[:count], changes[:count], 150))
         used, points = posterior.centres.used, posterior.inputs(jnp.asarray(queries))
         assert (used > 20).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
-        cut = posterior.cut()
-        parts = jax.vmap(posterior._query)(points)
-        whole = jax.vmap(lambda z, p=posterior: jax.vmap(p._query_at_once, (None, 0, 0))(z, p.lengthscales, p.centres))(points)
-        np.testing.assert_allclose(parts, whole, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(jax.vmap(cut._query_cut)(points), whole, rtol=1e-9, atol=1e-9)
-        for output, size in enumerate(cut.sizes):  # as accelerators ask
-            each = jax.vmap(lambda z, cut=cut, of=output, size=size: cut._from_first(size, 4, z, of))(points)
-            np.testing.assert_allclose(each, [values[:, output] for values in whole], rtol=1e-9, atol=1e-9)
-        assert cut.sizes == tuple(64 if number <= 64 else 128 if number <= 128 else 140 for number in used)
-        assert cut.centres.points.shape[1] == max(cut.sizes)
-    assert cut.sizes == (140, 64)  # the last: each output has as many as it needs
-    assert posterior.specialise() is posterior  # a CPU takes it in parts
+        short = posterior.truncate()
+        by_size = jax.vmap(posterior._query)(points)  # as a CPU does
+        every = jax.vmap(lambda z, p=posterior: jax.vmap(p._query_all, (None, 0, 0))(z, p.lengthscales, p.centres))(points)
+        np.testing.assert_allclose(by_size, every, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(jax.vmap(short._query_truncated)(points), every, rtol=1e-9, atol=1e-9)
+        for output, size in enumerate(short.sizes):  # as an accelerator does
+            each = jax.vmap(lambda z, p=short, of=output, size=size: p._query_first(size, 4, z, of))(points)
+            np.testing.assert_allclose(each, [values[:, output] for values in every], rtol=1e-9, atol=1e-9)
+        assert short.sizes == tuple(64 if number <= 64 else 128 if number <= 128 else 140 for number in used)
+        assert short.centres.points.shape[1] == max(short.sizes)
+    assert short.sizes == (140, 64)  # in the last case: each output has as many as it needs
+    assert posterior.specialise() is posterior, "a CPU keeps the branches"
 
 
+@pytest.mark.slow
+def test_differentiable_posterior_keeps_double_precision():
+    """Also if it is made outside of the functions that run in double precision."""
+    z, changes, _ = problem(np.random.default_rng(7), 30)
+    model = GaussianProcess(hyperparameters="fixed", rank=100)
+    with jax.enable_x64(True):
+        posterior = condition(model, start_of(model), data_of(z, changes, 100))
+    short = posterior.differentiable()
+    assert short.sizes == (64, 64) and short.centres.points.shape == (2, 64, 3)
+    assert {leaf.dtype for leaf in jax.tree.leaves(short.centres)} == {jnp.dtype("float64"), jnp.dtype("int64")}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["rbf", "matern52", "linear"])
-def test_slopes_are_those_of_the_mean(x64, kernel):
-    """Forwards through one step and backwards through two, against differences of scikit-learn's means."""
+def test_gradients_of_the_mean_agree_with_finite_differences(x64, kernel):
+    """Forward mode through one step and reverse mode through two, against differences of scikit-learn's means."""
     z, changes, queries = problem(np.random.default_rng(8), 80)
-    exact = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=0)
+    exact = GaussianProcess(kernel=KERNELS[kernel], hyperparameters="fixed", rank=0)
     posterior = condition(exact, parameters(), data_of(z, changes)).differentiable()
     step = lambda at: jnp.concatenate([posterior.predict(at[:2], at[2:]).mean, at[2:]])
 
@@ -80,22 +97,22 @@ def test_slopes_are_those_of_the_mean(x64, kernel):
 
 @pytest.fixture(scope="module")
 def pendulum():
-    """Stds and means in units of the signal std: by where ("visited", "elsewhere") and tolerance ("exact": by numpy)."""
+    """Stds and means in units of the signal std, by place ("visited", "elsewhere") and tolerance ("exact": by numpy)."""
     return _pendulum()
 
 
 def measured(world: Pendulum) -> np.ndarray:
-    """1,000 transitions (x, u, x' - x): half of the episodes have random torques, half swing up or whirl."""
-    rng, rounds = np.random.default_rng(0), 10
+    """1,000 transitions (x, u, x' - x): half of the rollouts have random torques, half swing up or rotate."""
+    rng, rollouts = np.random.default_rng(0), 10
     dynamics = jax.jit(jax.vmap(world.dynamics))
-    x, torque = np.tile([-1.0, 0.0, 0.0], (rounds, 1)), np.zeros(rounds)
-    level, hold = rng.uniform(-1, 2, rounds), rng.integers(1, 20, rounds)
+    x, torque = np.tile([-1.0, 0.0, 0.0], (rollouts, 1)), np.zeros(rollouts)
+    level, hold = rng.uniform(-1, 2, rollouts), rng.integers(1, 20, rollouts)
     rows = []
     for step in range(100):
-        torque = np.where(step % hold == 0, rng.uniform(-1, 1, rounds), torque)
+        torque = np.where(step % hold == 0, rng.uniform(-1, 1, rollouts), torque)
         energy = x[:, 2] ** 2 / 60 + (x[:, 0] - 1) / 2
         pump = np.sign(level - energy) * np.where(x[:, 2] >= 0, 1, -1)
-        u = np.where(np.arange(rounds) % 2 == 0, np.clip(pump + 0.5 * torque, -1, 1), torque)[:, None]
+        u = np.where(np.arange(rollouts) % 2 == 0, np.clip(pump + 0.5 * torque, -1, 1), torque)[:, None]
         x_next = np.asarray(dynamics(jnp.asarray(x), jnp.asarray(u)))
         rows.append(np.concatenate([x, u, x_next - x], axis=1))
         x = x_next
@@ -116,7 +133,7 @@ def exact(z: np.ndarray, y: np.ndarray, queries: np.ndarray, lengthscales, ratio
     return np.stack(means, axis=1), np.stack(stds, axis=1)
 
 
-# what two fits of the default model to all 1,000 points, which take too long here, make of them
+# result of two fits of the default model to all 1,000 points, which take too long for a test
 THOROUGH = (
     np.log([[3.51, 2.85, 1.1, 11.76], [2.95, 3.64, 1.06, 11.68], [9.76, 1.5, 0.23, 4.81]]),
     np.log([1.271, 1.244, 1.421]),
@@ -157,37 +174,39 @@ def _pendulum():
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", FITS)
-def test_the_pendulum_data_leave_much_unknown(pendulum, how):
-    """Else the tests below would compare zeros."""
+def test_pendulum_data_leave_some_states_uncertain(pendulum, how):
+    """Otherwise the tests below would compare zeros."""
     assert pendulum[how, "elsewhere", "exact"].max() > 0.1 and np.median(pendulum[how, "visited", "exact"]) < 0.01
 
 
 @pytest.mark.parametrize("how", FITS)
 @pytest.mark.parametrize("where", WHERE)
-def test_low_rank_std_is_near_the_exact_one(pendulum, how, where):
+def test_low_rank_std_is_close_to_the_exact_one(pendulum, how, where):
     error = np.abs(pendulum[how, where, DEFAULT] - pendulum[how, where, "exact"])
     assert error.max() < 1e-3, f"largest error in units of the signal std, per output: {error.max(axis=0)}"
 
 
 @pytest.mark.parametrize("how", FITS)
 @pytest.mark.parametrize("where", WHERE)
-def test_low_rank_mean_is_near_the_exact_one(pendulum, how, where):
-    """By its own measure, the std that the model states there."""
+def test_low_rank_mean_is_close_to_the_exact_one(pendulum, how, where):
+    """In units of the predicted std."""
     error = np.abs(pendulum[how, where, "mean", DEFAULT] - pendulum[how, where, "mean", "exact"])
     in_stds = (error / pendulum[how, where, "exact"]).max(axis=0)
     assert in_stds.max() < 0.1, f"largest error in stds, per output: {in_stds}"
 
 
 @pytest.mark.parametrize("how", FITS)
-def test_the_tolerance_buys_accuracy_with_centres(pendulum, how):
+def test_smaller_tolerance_gives_more_centres_and_accuracy(pendulum, how):
     error = {t: np.abs(pendulum[how, "elsewhere", t] - pendulum[how, "elsewhere", "exact"]).max() for t in (COARSE, DEFAULT)}
     assert error[DEFAULT] < 0.2 * error[COARSE]
     fewer, more = pendulum[how, "centres", COARSE], pendulum[how, "centres", DEFAULT]
     assert (fewer < more).all() and (more < 1000).all()
 
 
-def test_low_rank_takes_twenty_thousand_points(x64):
+@pytest.mark.slow
+def test_low_rank_posterior_of_20000_points_is_accurate(x64):
     rng = np.random.default_rng(1)
     z = rng.uniform(-1, 1, (20_000, 2))
     truth = lambda z: np.sin(3 * z[:, :1]) * np.cos(2 * z[:, 1:])
@@ -196,7 +215,7 @@ def test_low_rank_takes_twenty_thousand_points(x64):
     queries = rng.uniform(-0.9, 0.9, (200, 2))
     mean, std, _ = ours(model, start_of(model, 1, 1), data, queries, dx=1)
     assert np.isfinite(mean).all() and np.isfinite(std).all()
-    # noise averages out over the many neighbours of a query: the error is far below it, and as large as the std says
+    # noise averages out over the many neighbours of a query: the error is far below it, and as large as the std
     error = mean - truth(queries)
     assert np.sqrt(np.mean(error**2)) < 0.006 and std.max() < 0.01
     assert 0.5 < np.sqrt(np.mean((error / std) ** 2)) < 1.5

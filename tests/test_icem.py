@@ -1,4 +1,4 @@
-"""iCEM against the exact optimum of a linear-quadratic problem, and each of its ingredients on a problem made for it."""
+"""iCEM: against the exact optimum of a linear-quadratic problem, and each of its parts on a problem of its own."""
 
 import equinox as eqx
 import jax
@@ -8,11 +8,12 @@ import pytest
 from jaxtyping import Array
 
 from control_problems import Linear, clock, midnight, of_action, problem_of
-from sonde import ICEM, Prediction, Posterior, SondeError
+from sonde import ICEM, SondeError
 from sonde.imagination import MemberTrajectories, Optimistic
+from sonde.models import Posterior, Prediction
 from sonde.objectives import TaskReward
-from sonde.solvers import ControlProblem
-from sonde.solvers._base import PlanningPolicy, first_action
+from sonde.solvers import ControlProblem, PlanningPolicy
+from sonde.solvers._base import first_action
 from sonde.solvers._icem import ICEMState
 
 
@@ -37,7 +38,7 @@ def exact_cost(x, controls):
 
 
 def riccati(x):
-    """The least cost over H steps and the controls that have it."""
+    """The smallest cost over H steps, and the controls that achieve it."""
     p, gains = np.zeros((2, 2)), []
     for _ in range(H):
         m = p + Q
@@ -55,8 +56,9 @@ def quadratic(x, u, x_next):
     return -(x_next @ jnp.asarray(Q) @ x_next + u @ jnp.asarray(R) @ u)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start, decay", [((0.5, 0.0), 1.0), ((-0.3, 0.6), 1.0), ((0.2, -0.5), 1.0), ((0.5, 0.0), 2.0)])
-def test_within_two_percent_of_the_linear_quadratic_optimum(x64, start, decay):
+def test_cost_is_within_two_percent_of_the_linear_quadratic_optimum(x64, start, decay):
     start = np.array(start)
     least, best_controls = riccati(start)
     assert np.isclose(exact_cost(start, best_controls), least) and np.abs(best_controls).max() < 0.9
@@ -64,17 +66,18 @@ def test_within_two_percent_of_the_linear_quadratic_optimum(x64, start, decay):
     solver = ICEM(horizon=H, decay=decay)
     costs = []
     for seed in range(3):
-        found, _ = plan(solver, problem, solver.start(problem), jnp.asarray(start), jax.random.key(seed))
+        found, _ = plan(solver, problem, solver.initial_state(problem), jnp.asarray(start), jax.random.key(seed))
         costs.append(exact_cost(start, np.asarray(found)))
     assert least <= min(costs)
     assert max(costs) <= 1.02 * least, f"gaps {np.array(costs) / least - 1}"
 
 
+@pytest.mark.slow
 def test_receding_horizon_follows_the_optimal_controller(x64):
     """Closed loop for 15 steps: each plan starts from the last, so the controls stay near the infinite-horizon gain's."""
     problem = problem_of(Linear(jnp.asarray(A), jnp.asarray(B)), TaskReward(quadratic))
     solver = ICEM(horizon=H, iterations=4)
-    x, state = np.array([0.5, 0.0]), solver.start(problem)
+    x, state = np.array([0.5, 0.0]), solver.initial_state(problem)
     cost = optimum = 0.0
     best = x
     for step in range(15):
@@ -96,10 +99,11 @@ def tracking(x, u, x_next):
     return -((u[0] - jnp.sin(x[0])) ** 2)
 
 
-def test_mean_and_elites_are_handed_on_shifted_by_one(x64):
+@pytest.mark.slow
+def test_mean_and_elites_are_passed_on_shifted_by_one(x64):
     problem = problem_of(clock(), TaskReward(tracking))
     solver = ICEM(horizon=6, iterations=30)
-    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    found, state = plan(solver, problem, solver.initial_state(problem), midnight(), jax.random.key(0))
     wanted = np.sin(np.arange(6))
     np.testing.assert_allclose(found[:, 0], wanted, atol=0.01)
     shifted = np.append(wanted[1:], wanted[-1])
@@ -108,7 +112,8 @@ def test_mean_and_elites_are_handed_on_shifted_by_one(x64):
     np.testing.assert_allclose(state.kept[:, :, 0], np.broadcast_to(shifted, (15, 6)), atol=0.05)
 
 
-def test_search_starts_at_the_mean_that_was_handed_on(x64):
+@pytest.mark.slow
+def test_search_starts_at_the_mean_of_the_previous_step(x64):
     problem = problem_of(clock(), TaskReward(tracking))
     mean = jnp.linspace(-0.9, 0.9, 5)[:, None]
     solver = ICEM(horizon=5, samples=20, elites=5, iterations=2, initial_std=1e-9, keep_fraction=0.0)
@@ -117,8 +122,9 @@ def test_search_starts_at_the_mean_that_was_handed_on(x64):
     np.testing.assert_allclose(state.mean, np.append(mean[1:], mean[-1:], axis=0), atol=1e-7)
 
 
+@pytest.mark.slow
 def test_kept_elites_compete_in_every_iteration(x64):
-    """The draws cannot leave zero; only a plan that was kept can do better, and it survives all iterations."""
+    """The samples stay near zero; only a plan that was kept can be better, and it survives all iterations."""
     problem = problem_of(clock(), of_action(lambda u: jnp.abs(u)))
     kept = jnp.zeros((3, 4, 1)).at[1].set(jnp.array([0.2, 0.4, 0.6, 0.8])[:, None])
     solver = ICEM(horizon=4, samples=30, elites=10, iterations=3, initial_std=1e-6, momentum=0.0)
@@ -129,16 +135,17 @@ def test_kept_elites_compete_in_every_iteration(x64):
     np.testing.assert_allclose(after.kept[0], np.array([0.4, 0.6, 0.8, 0.8])[:, None])
 
 
-def test_a_new_episode_begins_afresh(x64):
+@pytest.mark.slow
+def test_a_new_episode_starts_from_the_initial_state(x64):
     problem = problem_of(clock(), TaskReward(tracking))
     solver = ICEM(horizon=5, samples=50, elites=10, iterations=2)
     policy = PlanningPolicy(problem, solver)
-    before = policy.start()
+    before = policy.initial_state()
     act = eqx.filter_jit(policy.act)
     first, state, _ = act(before, midnight(), jax.random.key(0))
     for step in range(3):
         _, state, _ = act(state, midnight(), jax.random.key(step))
-    after = policy.start()
+    after = policy.initial_state()
     np.testing.assert_array_equal(before.mean, after.mean)
     assert not np.any(after.mean) and np.isnan(after.kept).all()
     again, _, _ = act(after, midnight(), jax.random.key(0))
@@ -148,8 +155,9 @@ def test_a_new_episode_begins_afresh(x64):
 # ---- within a step -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate, winner", [("sum", 0), ("best", 1)])
-def test_aggregate_says_which_plan_wins(x64, aggregate, winner):
+def test_aggregate_decides_which_plan_is_best(x64, aggregate, winner):
     """Plan 0 earns 1 at every step, plan 1 earns 5 once and -10 otherwise, as everything near zero does."""
     problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0.8, 5.0, jnp.where(u > 0.4, 1.0, -10.0))))
     plans = jnp.stack([jnp.full((6, 1), 0.5), jnp.zeros((6, 1)).at[3].set(0.9)])
@@ -159,9 +167,13 @@ def test_aggregate_says_which_plan_wins(x64, aggregate, winner):
 
 
 class TwoClocks(Posterior):
-    """An ensemble of two: with action u, particle 0 counts to u * 10 at step 1, particle 1 at step 3; both else count down."""
+    """Two members: after an action u > 0.5 the first state is 10 u at step 1 (member 0) or 3 (member 1), else -10."""
 
     member_index: Array | None = None
+
+    @property
+    def ensemble_size(self):
+        return 2
 
     def member(self, index):
         return TwoClocks(index % 2)
@@ -173,16 +185,16 @@ class TwoClocks(Posterior):
         return Prediction(mean, jnp.zeros(2), jnp.zeros(2))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("aggregate, winner", [("sum", 0), ("best", 1)])
-def test_the_best_moment_of_a_plan_is_each_particles_own(x64, aggregate, winner):
-    """Plan 1 has a moment of 9 in either future, though never the same one: on average of both futures no step is above 0.
+def test_the_best_step_of_a_plan_is_taken_for_each_particle(x64, aggregate, winner):
+    """Plan 1 has a reward of 9 for either member, but never at the same step: its mean over members is below 0 at every step.
 
-    Plan 0 brings 6 * 0.4 = 2.4 at every step. Sums are 4 * 2.4 and 9 - 3 * 10; the best moment is worth 2.4 and 9, but the
-    best of the mean over futures would be 2.4 and (9 - 10) / 2.
+    Plan 0 has 6 * 0.4 = 2.4 at every step. Sums are 4 * 2.4 and 9 - 3 * 10; the best steps have 2.4 and 9, but the best steps
+    of the mean over members would have 2.4 and (9 - 10) / 2.
     """
-    problem = ControlProblem(
-        TwoClocks(jnp.asarray(0)), MemberTrajectories(), TaskReward(lambda x, u, x_next: x_next[0]), 2, 1, 1, ensemble_size=2
-    )
+    objective = TaskReward(lambda x, u, x_next: x_next[0])
+    problem = ControlProblem(TwoClocks(jnp.asarray(0)), MemberTrajectories(particles=1), objective, 2, 1)
     plans = jnp.stack([jnp.full((4, 1), 0.4), jnp.full((4, 1), 0.9)])
     solver = ICEM(horizon=4, samples=20, elites=4, iterations=1, initial_std=1e-3, keep_fraction=0.5, aggregate=aggregate)
     found, _ = plan(solver, problem, ICEMState(jnp.zeros((4, 1)), plans), midnight() - jnp.array([0.0, 1.0]), jax.random.key(0))
@@ -190,7 +202,7 @@ def test_the_best_moment_of_a_plan_is_each_particles_own(x64, aggregate, winner)
 
 
 class Counting(ControlProblem):
-    """Notes how many plans are evaluated at once, as the program is traced."""
+    """Records how many plans are evaluated at once when the program is traced."""
 
     counts = []
 
@@ -207,13 +219,14 @@ def test_sample_counts_decay_to_twice_the_elites(x64):
     assert ICEM(samples=30, elites=5, iterations=3).sample_counts() == [30, 30, 30]
     problem = problem_of(clock(), of_action(lambda u: u), kind=Counting)
     Counting.counts.clear()
-    eqx.filter_eval_shape(solver.plan, problem, solver.start(problem), midnight(), jax.random.key(0))
+    eqx.filter_eval_shape(solver.plan, problem, solver.initial_state(problem), midnight(), jax.random.key(0))
     assert set(Counting.counts) == {103, 53, 28, 23}  # with the three elites that are kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iterations, use_mean, found_it", [(1, True, True), (2, True, False), (1, False, False)])
-def test_the_mean_itself_is_tried_in_the_last_iteration_only_if_at_all(x64, iterations, use_mean, found_it):
-    """Only the initial mean, to the last bit, is worth anything; one iteration later the mean is another."""
+def test_the_mean_itself_is_evaluated_in_the_last_iteration_only(x64, iterations, use_mean, found_it):
+    """Only the initial mean, to the last bit, has a reward; one iteration later the mean has changed."""
     problem = problem_of(clock(), of_action(lambda u: jnp.where(u == 0.25, 1.0, 0.0)))
     solver = ICEM(horizon=4, samples=20, elites=5, iterations=iterations, keep_fraction=0.0, use_mean=use_mean)
     state = ICEMState(jnp.full((4, 1), 0.25), jnp.zeros((0, 4, 1)))
@@ -221,8 +234,9 @@ def test_the_mean_itself_is_tried_in_the_last_iteration_only_if_at_all(x64, iter
     assert np.all(np.asarray(found) == 0.25) == found_it
 
 
-def test_mean_moves_towards_the_elite_with_momentum(x64):
-    """With a single elite, the best plan: a part momentum of the old mean, the rest of that plan."""
+@pytest.mark.slow
+def test_mean_moves_towards_the_elites_with_momentum(x64):
+    """With a single elite, the best plan: momentum times the old mean, plus the rest times that plan."""
     problem = problem_of(clock(), of_action(lambda u: u))
     solver = ICEM(horizon=4, samples=50, elites=1, iterations=1, initial_std=0.1, momentum=0.4, keep_fraction=0.0)
     state = ICEMState(jnp.full((4, 1), 0.5), jnp.zeros((0, 4, 1)))
@@ -231,33 +245,34 @@ def test_mean_moves_towards_the_elite_with_momentum(x64):
     np.testing.assert_allclose(state.mean[:-1], 0.4 * 0.5 + 0.6 * found[1:], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_controls_stay_within_their_limits(x64):
     problem = problem_of(clock(), of_action(lambda u: u))
     solver = ICEM(horizon=5, samples=200, elites=20, initial_std=2.0)
-    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    found, state = plan(solver, problem, solver.initial_state(problem), midnight(), jax.random.key(0))
     for controls in (found, state.mean, state.kept):
         assert np.abs(controls).max() <= 1
     np.testing.assert_allclose(found, 1.0, atol=1e-6)
     assert np.abs(first_action(problem, 3 * jnp.ones((5, 1)))) == 1
 
 
-def test_plans_with_rewards_that_are_not_finite_are_never_chosen(x64):
+def test_plans_with_nonfinite_rewards_are_never_chosen(x64):
     bad = lambda u: jnp.where(u > 0.6, jnp.nan, jnp.where(u > 0.3, jnp.inf, -jnp.inf))
     problem = problem_of(clock(), of_action(lambda u: jnp.where(u > 0, bad(u), -((u + 0.5) ** 2))))
     solver = ICEM(horizon=2, samples=400, elites=20)
-    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
+    found, state = plan(solver, problem, solver.initial_state(problem), midnight(), jax.random.key(1))
     np.testing.assert_allclose(found, -0.5, atol=0.05)
     assert np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
 
 
-def test_plans_that_do_not_exist_yet_are_never_chosen_though_a_comparison_gives_them_a_value(x64):
+def test_missing_elites_are_never_chosen_though_a_comparison_gives_them_a_finite_reward(x64):
     problem = problem_of(clock(), of_action(lambda u: jnp.where(jnp.abs(u) > 0.1, -1.0, 0.0)))  # of NaN: 0, the best
-    solver = ICEM(horizon=3, samples=20, elites=20)  # every plan is an elite, those that do not exist too if they could be
-    found, state = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(1))
+    solver = ICEM(horizon=3, samples=20, elites=20)  # every plan is an elite; missing ones would be too, if they could
+    found, state = plan(solver, problem, solver.initial_state(problem), midnight(), jax.random.key(1))
     assert np.isfinite(found).all() and np.isfinite(state.mean).all() and np.isfinite(state.kept).all()
 
 
-def test_with_no_finite_reward_the_old_mean_stays(x64):
+def test_without_finite_rewards_the_plan_is_the_old_mean(x64):
     problem = problem_of(clock(), of_action(lambda u: u * jnp.nan))
     solver = ICEM(horizon=3, samples=20, elites=5, iterations=2, keep_fraction=0.0)
     mean = jnp.array([[0.1], [0.2], [0.3]])
@@ -266,7 +281,7 @@ def test_with_no_finite_reward_the_old_mean_stays(x64):
     assert np.isfinite(state.mean).all()
 
 
-def test_settings_that_cannot_work_are_refused():
+def test_settings_that_cannot_work_are_rejected():
     for wrong in (
         {"elites": 600},
         {"keep_fraction": 1.5},
@@ -282,12 +297,13 @@ def test_settings_that_cannot_work_are_refused():
             ICEM(**wrong)
 
 
-def test_eta_is_chosen_for_the_objective(x64):
-    """Optimism: with eta the planner moves a state that its actions cannot move."""
+@pytest.mark.slow
+def test_eta_is_chosen_to_maximise_the_objective(x64):
+    """Optimism: eta moves a state that actions cannot move."""
     objective = TaskReward(lambda x, u, x_next: x_next[0])
     problem = problem_of(clock(epistemic=0.5), objective, Optimistic(beta=2.0))
     solver = ICEM(horizon=4, samples=100, elites=10)
-    found, _ = plan(solver, problem, solver.start(problem), midnight(), jax.random.key(0))
+    found, _ = plan(solver, problem, solver.initial_state(problem), midnight(), jax.random.key(0))
     np.testing.assert_allclose(found[:, 1], 1.0, atol=0.02)
     states = eqx.filter_jit(problem.imagine)(midnight(), found, jax.random.key(0)).next_states[0]
-    assert states[-1, 0] > 4 + 3.9  # four ticks, and four times beta * epistemic = 1
+    assert states[-1, 0] > 4 + 3.9  # four steps, and four times beta * epistemic = 1

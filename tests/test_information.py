@@ -1,4 +1,6 @@
-"""Information and imagination: Lemma 1 of the paper against numpy's log-determinants, and each small formula by hand."""
+"""Information gain, objectives and imaginations: Lemma 1 against numpy's log-determinants, and each formula by hand."""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -7,10 +9,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from sonde import Prediction, GaussianProcess, Posterior
+from sonde import GaussianProcess
 from sonde.data import Data
 from sonde.evaluation._metrics import realised_information_gain
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
+from sonde.models import Posterior, Prediction
 from sonde.models._calibration import LEVELS, calibration_error, coverage
 from sonde.models._gaussian_process import GPParams
 from sonde.objectives import Imagined, InformationGain, TaskReward, UncertaintySum, information_gain
@@ -38,7 +41,7 @@ def covariance(j: int, a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def mutual_information(seen: np.ndarray, points: np.ndarray) -> float:
-    """I(f; y at points | y at seen), the exact one, in nats: 1/2 log det(I + K / noise^2) with the posterior covariance K."""
+    """I(f; y at points | y at seen) in nats: 1/2 log det(I + K / noise^2) with the posterior covariance K."""
     total = 0.0
     for j in range(2):
         k = covariance(j, points, points)
@@ -52,14 +55,15 @@ def mutual_information(seen: np.ndarray, points: np.ndarray) -> float:
 @eqx.filter_jit
 def imagined_plan(data: Data, x, actions, key, imagination):
     posterior = MODEL.condition(parameters(), data)
-    problem = ControlProblem(posterior, imagination, InformationGain(), 2, 1, 1)
+    problem = ControlProblem(posterior, imagination, InformationGain(), 2, 1)
     controls = jnp.concatenate([actions, jax.random.uniform(key, (STEPS, problem.control_dim - 1), minval=-1)], axis=-1)
     return problem.imagine(x, controls, key), problem.rewards(x, controls[None], key)[0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imagination", [Mean(), Optimistic(beta=2.0)])
-def test_lemma_1_the_objective_bounds_the_mutual_information(x64, imagination):
-    """200 random trajectories, after 0 to 20 earlier measurements."""
+def test_objective_is_an_upper_bound_on_the_mutual_information(x64, imagination):
+    """Lemma 1 on 100 random trajectories for each imagination, after 0 to 20 earlier measurements."""
     rng = np.random.default_rng(1)
     slack = []
     for trial in range(100):
@@ -71,15 +75,15 @@ def test_lemma_1_the_objective_bounds_the_mutual_information(x64, imagination):
         exact = mutual_information(seen, points)
         assert exact > 0
         slack.append(float(rewards.sum()) / exact - 1)
-        # one point alone: equality, step by step
+        # equality for each point alone
         single = [mutual_information(seen, point[None]) for point in points]
         np.testing.assert_allclose(rewards, single, rtol=1e-8, atol=1e-12)
     assert min(slack) >= -1e-9
     assert max(slack) > 0.1, "correlated points must make the bound loose"
 
 
-def test_information_adds_up_when_the_posterior_follows(x64):
-    """Chain rule: gains measured with the posterior updated point by point sum to the mutual information exactly."""
+def test_gains_with_an_updated_posterior_sum_to_the_mutual_information(x64):
+    """The chain rule: the posterior is updated after each point."""
     rng = np.random.default_rng(2)
     data = random_data(rng, 12)
     points = np.asarray(data.inputs())
@@ -102,11 +106,11 @@ def prediction_of(epistemic, aleatoric, mean=None) -> Prediction:
     )
 
 
-def test_information_gain_closed_form(x64):
+def test_information_gain_is_the_closed_form(x64):
     gain = information_gain(prediction_of([0.3, 1.2], [0.1, 0.4]))
     np.testing.assert_allclose(gain, 0.5 * (np.log(1 + 9) + np.log(1 + 9)), rtol=1e-12)
     assert information_gain(prediction_of([0.0, 0.0], [0.1, 0.4])) == 0
-    # tiny ratios keep their digits: log(1 + r) ~ r
+    # small ratios are accurate: log(1 + r) ~ r
     np.testing.assert_allclose(information_gain(prediction_of([1e-9], [1.0])), 0.5e-18, rtol=1e-9)
 
 
@@ -130,17 +134,18 @@ def test_objectives_by_hand(x64):
     np.testing.assert_allclose(reward.rewards(imagined), task, rtol=1e-12)
 
 
-def test_realised_information_is_counted_with_the_posterior_from_before(x64):
+@pytest.mark.slow
+def test_realised_information_gain_uses_the_posterior_before_the_round(x64):
     rng = np.random.default_rng(4)
     data = [random_data(rng, count) for count in (6, 9)]
     both = jax.tree.map(lambda *leaves: jnp.stack(leaves), *data)
     posterior = jax.jit(jax.vmap(lambda d: MODEL.condition(parameters(), d)))(both)
     states, actions = rng.normal(size=(2, 5, 2)), rng.uniform(-1, 1, (2, 5, 1))
     realised = realised_information_gain(posterior, states, actions)
-    for run in range(2):
-        seen = np.asarray(data[run].inputs())[: int(data[run].count)]
-        points = np.concatenate([states[run], actions[run]], axis=-1)
-        np.testing.assert_allclose(realised[run], sum(mutual_information(seen, p[None]) for p in points), rtol=1e-9)
+    for seed in range(2):
+        seen = np.asarray(data[seed].inputs())[: int(data[seed].count)]
+        points = np.concatenate([states[seed], actions[seed]], axis=-1)
+        np.testing.assert_allclose(realised[seed], sum(mutual_information(seen, p[None]) for p in points), rtol=1e-9)
 
 
 # ---- imaginations ------------------------------------------------------------------------------------------------------------
@@ -149,7 +154,7 @@ MEAN, EPISTEMIC, ALEATORIC = np.array([1.0, -2.0]), np.array([0.3, 0.05]), np.ar
 
 
 class Anywhere(Posterior):
-    """Predicts the same of every state."""
+    """Predicts the same next state everywhere."""
 
     def predict(self, x, u):
         return prediction_of(EPISTEMIC, ALEATORIC, MEAN)
@@ -157,7 +162,7 @@ class Anywhere(Posterior):
 
 def next_states(imagination, controls=(0.0,), draws=1):
     """The imagined state after one step, once per particle."""
-    problem = ControlProblem(Anywhere(), imagination, InformationGain(), 2, 1, draws)
+    problem = ControlProblem(Anywhere(), replace(imagination, particles=draws), InformationGain(), 2, 1)
     imagine = jax.jit(lambda key: problem.imagine(jnp.zeros(2), jnp.asarray([controls]), key).next_states[:, 0])
     return np.asarray(imagine(jax.random.key(11)))
 
@@ -179,23 +184,26 @@ def test_mean_imagines_the_mean(x64):
     assert_normal(next_states(Mean(noise=True), draws=DRAWS), MEAN, ALEATORIC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beta", [0.0, 1.0, 2.5])
-def test_optimism_imagines_what_eta_says(x64, beta):
+def test_optimistic_imagines_the_state_that_eta_chooses(x64, beta):
     eta = np.array([0.7, -1.0])
     expected = MEAN + beta * EPISTEMIC * eta
     np.testing.assert_allclose(next_states(Optimistic(beta=beta), (0.3, *eta), draws=7), [expected], rtol=1e-12)
     assert_normal(next_states(Optimistic(beta=beta, noise=True), (0.3, *eta), draws=DRAWS), expected, ALEATORIC)
 
 
-def test_trajectory_sampling_draws_from_the_belief(x64):
-    assert_normal(next_states(TrajectorySampling(beta=9.0), draws=DRAWS), MEAN, EPISTEMIC)
+@pytest.mark.slow
+def test_trajectory_sampling_draws_from_the_prediction(x64):
+    assert_normal(next_states(TrajectorySampling(), draws=DRAWS), MEAN, EPISTEMIC)
     both = np.sqrt(EPISTEMIC**2 + ALEATORIC**2)
     assert_normal(next_states(TrajectorySampling(noise=True), draws=DRAWS), MEAN, both)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("imagination", [TrajectorySampling(), TrajectorySampling(noise=True), Mean(noise=True)])
-def test_every_step_draws_afresh(x64, imagination):
-    problem = ControlProblem(Anywhere(), imagination, InformationGain(), 2, 1, DRAWS)
+def test_draws_of_different_steps_are_independent(x64, imagination):
+    problem = ControlProblem(Anywhere(), replace(imagination, particles=DRAWS), InformationGain(), 2, 1)
     states = eqx.filter_jit(problem.imagine)(jnp.zeros(2), jnp.zeros((2, 1)), jax.random.key(3)).next_states
     assert abs(np.corrcoef(states[:, 0, 0], states[:, 1, 0])[0, 1]) < 5 / np.sqrt(DRAWS)
 
@@ -204,7 +212,7 @@ def test_every_step_draws_afresh(x64, imagination):
 
 
 def calibration_when(claimed: float) -> float:
-    """The error of predictions that claim `claimed` times the true std, half of the variance epistemic, half aleatoric."""
+    """Error of predictions of `claimed` times the true std; half of the variance is epistemic, half aleatoric."""
     rng = np.random.default_rng(0)
     mean, std = rng.normal(size=(20_000, 2)), rng.uniform(0.1, 3, (20_000, 2))
     truth = mean + std * rng.normal(size=mean.shape)
@@ -212,16 +220,17 @@ def calibration_when(claimed: float) -> float:
     return float(calibration_error(coverage(prediction, jnp.asarray(truth), jnp.ones(len(truth), bool))))
 
 
-def test_calibrated_beliefs_have_no_calibration_error(x64):
+@pytest.mark.slow
+def test_calibration_error_of_right_stds_is_zero(x64):
     assert calibration_when(1.0) < 0.005
 
 
 @pytest.mark.parametrize("claimed", [0.3, 0.8, 1.5, 4.0])
-def test_calibration_error_of_wrong_stds(x64, claimed):
+def test_calibration_error_of_wrong_stds_agrees_with_scipy(x64, claimed):
     covered = 2 * norm.cdf(claimed * norm.ppf((1 + LEVELS) / 2)) - 1
     np.testing.assert_allclose(calibration_when(claimed), np.mean(np.abs(covered - LEVELS)), atol=0.005)
 
 
-def test_calibration_error_is_half_at_worst(x64):
+def test_calibration_error_is_at_most_one_half(x64):
     assert 0.498 < calibration_when(1e-4) <= 0.5
     assert 0.498 < calibration_when(1e4) <= 0.5

@@ -9,9 +9,10 @@ from scipy.stats import multivariate_normal
 from sonde.models._linalg import gaussian_log_density, pivoted_cholesky, safe_cholesky, triangular_inverse
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [30, 141])
-def test_safe_cholesky_of_singular_matrices(x64, size):
-    """L L^T is the matrix but for a trifle on the diagonal; the larger size is factorised in blocks."""
+def test_safe_cholesky_factorises_singular_matrices(x64, size):
+    """L L^T is the matrix up to a little jitter on the diagonal; the larger size is factorised in blocks."""
     rng = np.random.default_rng(0)
     factorise = jax.jit(safe_cholesky)
     tall = rng.normal(size=(size, 4))
@@ -26,16 +27,17 @@ def test_safe_cholesky_of_singular_matrices(x64, size):
     diagonal, upper = factorise(jnp.asarray(well))
     np.testing.assert_allclose(diagonal, np.diag(np.linalg.cholesky(well)), rtol=1e-9)
     np.testing.assert_allclose(upper @ upper.T, np.linalg.inv(well), atol=1e-9)
-    assert np.isnan(factorise(jnp.full((size, size), jnp.nan))[0]).any(), "nothing can be made of this, and it must show"
+    assert np.isnan(factorise(jnp.full((size, size), jnp.nan))[0]).any(), "a matrix that cannot be factorised must give NaN"
 
 
-def test_triangular_inverse(x64):
+def test_triangular_inverse_agrees_with_numpy(x64):
     lower = np.linalg.cholesky(np.cov(np.random.default_rng(0).normal(size=(50, 200))))
     np.testing.assert_allclose(jax.jit(triangular_inverse)(jnp.asarray(lower)), np.linalg.inv(lower), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [40, 141])
-def test_gaussian_log_density_and_gradients(x64, size):
+def test_gaussian_log_density_and_its_gradients_agree_with_scipy(x64, size):
     rng = np.random.default_rng(1)
     tall, y, change = rng.normal(size=(size, 2 * size)), rng.normal(size=size), rng.normal(size=(size, size))
     covariance, change = tall @ tall.T / size, change + change.T
@@ -58,7 +60,7 @@ def pivoted(matrix: np.ndarray, mask: np.ndarray, rank: int, tolerance: float = 
     return pivots, wide.T, count
 
 
-def test_pivoted_cholesky_at_full_rank_is_the_matrix(x64):
+def test_pivoted_cholesky_of_full_rank_reproduces_the_matrix(x64):
     rng = np.random.default_rng(0)
     square = rng.normal(size=(25, 25))
     matrix = square @ square.T
@@ -69,7 +71,7 @@ def test_pivoted_cholesky_at_full_rank_is_the_matrix(x64):
     np.testing.assert_allclose(factor[pivots], np.linalg.cholesky(matrix[np.ix_(pivots, pivots)]), rtol=1e-6, atol=1e-9)
 
 
-def test_pivoted_cholesky_stops_when_nothing_is_left(x64):
+def test_pivoted_cholesky_stops_when_the_residual_is_zero(x64):
     rng = np.random.default_rng(1)
     tall = rng.normal(size=(25, 3))
     mask = np.arange(25) < 20
@@ -81,9 +83,10 @@ def test_pivoted_cholesky_stops_when_nothing_is_left(x64):
     assert count == 0 and np.all(factor == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tolerance", [0.3, 0.01])
 def test_pivoted_cholesky_is_greedy_and_stops_at_the_tolerance(x64, tolerance):
-    """Each pivot has the largest variance that is left, and what is left in the end is positive semi-definite and small."""
+    """Each pivot has the largest residual variance; the residual at the end is positive semi-definite and small."""
     z = np.random.default_rng(2).normal(size=(40, 2))
     matrix = np.exp(-0.5 * np.sum((z[:, None] - z[None]) ** 2, axis=-1))
     pivots, factor, count = pivoted(matrix, np.ones(40, bool), 35, tolerance)

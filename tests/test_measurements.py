@@ -1,4 +1,4 @@
-"""Measurements from and to files: what goes in comes out, to the last bit, and what is wrong is refused where it stands."""
+"""Measurements in files: they are written and read without losing a bit, and errors name the place in the file."""
 
 import csv
 import io
@@ -14,19 +14,14 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from sonde import measurements
-from sonde._internal.errors import SondeError
-from sonde.control._rollout import rollout
-from sonde.data import Trajectory
-from sonde.explorer import Explorer
-from sonde.runs import figures
+from command_line import call
+from sonde import Callback, Explorer, SondeError, Trajectory, rollout
+from sonde.runs import _measurements, _minari, figures, read_measurements
 from sonde.runs._export import export_run
-from sonde.runs._measurements import read_measurements
 from sonde.runs._run import build_explorer, restore_explorer, run
 from sonde.runs._store import RunStore
 from sonde.worlds import OwnSystem, Pendulum
-from test_cli import call, everything
-from test_runs import contents, damage_flip, quiet, without_times
+from test_runs import contents, damage_flip, without_times
 from tiny import TINY, TINY_OPTIONS
 
 minari = pytest.importorskip("minari")
@@ -69,6 +64,10 @@ def write(path: Path, content) -> str:
     return str(path)
 
 
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
 def assert_same(found: Trajectory, log) -> None:
     for name in ARRAYS:
         assert getattr(found, name).dtype == np.float64
@@ -78,19 +77,19 @@ def assert_same(found: Trajectory, log) -> None:
 # Reading
 
 
-def test_files_are_read_to_the_last_bit(log, tmp_path):
+def test_files_are_read_without_losing_a_bit(log, tmp_path):
     assert_same(read_measurements(write(tmp_path / "a.npz", {**log, "other": np.zeros(3)}), Pendulum()), log)
     assert_same(read_measurements(write(tmp_path / "a.csv", as_csv(log)), Pendulum()), log)
 
 
-def test_columns_stand_in_any_order_with_others_between(log, tmp_path):
+def test_csv_columns_may_be_in_any_order_with_others_between(log, tmp_path):
     rows = [[*row[::-1], f"12:0{i % 10}"] for i, row in enumerate(csv.reader(as_csv(log).splitlines()))]
     rows[0][-1] = "clock"
     text = "\ufeff" + "\n\n".join(", ".join(row) for row in rows)  # as a spreadsheet may write it, with blank lines
     assert_same(read_measurements(write(tmp_path / "a.csv", text), Pendulum()), log)
 
 
-def test_rows_of_an_episode_follow_each_other(tmp_path):
+def test_csv_rows_of_an_episode_follow_each_other(tmp_path):
     text = "episode,x,u,t\na,1,0.1,0\na,2,0.2,1\na,4,,2\nb,8,0.3,0\nb,16,,1\nc,32,,0\na,64,0.5,0\na,128,0.5,0\n"
     found = read_measurements(write(tmp_path / "a.csv", text), OwnSystem(states=("x",), actions=("u",)))
     assert found.states[:, 0].tolist() == [1, 2, 8, 64]
@@ -113,14 +112,14 @@ def changed(row: int, column: int, value: str):
         (changed(0, 6, "next_thdot"), r"missing column\(s\) 'next thdot'; found: .*did you mean 'next_thdot' for 'next thdot'"),
         (changed(0, 3, "Torque"), r"missing column\(s\) 'torque'; found: .*'Torque'.*did you mean 'Torque'"),
         (changed(0, 3, "thdot"), r"missing column\(s\) 'torque'"),
-        (lambda text: text.replace("next ", "then "), r"missing column\(s\) 'next cos th', .*a column 'episode' serves"),
+        (lambda text: text.replace("next ", "then "), r"missing column\(s\) 'next cos th', .*add a column 'episode'"),
         (lambda text: text.replace(",", ";"), "separate columns by commas"),
         (
             lambda text: text.replace("torque", "torque,torque", 1).replace("\n", ",0\n").replace(",0\n", "\n", 1),
-            "more than once",
+            "occur more than once",
         ),
         (lambda text: "", r"missing column\(s\) 'cos th', .*; found: none"),
-        (lambda text: ",".join(HEADER), "not one transition"),
+        (lambda text: ",".join(HEADER), "it has no transitions"),
         (changed(7, 2, ""), r"line 8, column 'thdot' \(an empty cell counts as nan\): expected a finite number, got nan;"),
         (changed(7, 5, "nan"), "line 8, column 'next sin th' .*got nan"),
         (changed(2, 0, "-inf"), "line 3, column 'cos th' .*got -inf"),
@@ -129,10 +128,10 @@ def changed(row: int, column: int, value: str):
         (changed(4, 3, "2.0"), r"line 5, column 'torque' .*expected an action in \[-1, 1\], got 2; scale actions"),
         (changed(4, 3, "0.5,0.5"), "line 5 has 8 cells, the header has 7"),
         (lambda text: text.replace("\n", '\n"', 3), "cannot be read as CSV"),
-        (lambda text: text.replace("next ", "then ").replace("then cos th", "episode"), "not one transition"),
+        (lambda text: text.replace("next ", "then ").replace("then cos th", "episode"), "it has no transitions"),
     ],
 )
-def test_a_csv_file_with_a_fault_is_refused(change, message, log, tmp_path):
+def test_csv_file_with_a_fault_is_rejected(change, message, log, tmp_path):
     source = write(tmp_path / "log.csv", change(as_csv(log)))
     with pytest.raises(SondeError, match=message) as caught:
         read_measurements(source, Pendulum())
@@ -154,7 +153,7 @@ def with_one(name: str, value: float):
         (lambda log: log.update(actions=log["actions"][:, 0]), r"actions must have shape \[N, 1\], .* got \[30\]"),
         (lambda log: log.update(states=log["states"][None]), r"got \[1, 30, 3\]"),
         (lambda log: log.update(actions=log["actions"][:9]), r"equally many rows, got \{'states': 30, 'actions': 9"),
-        (lambda log: log.update({name: log[name][:0] for name in ARRAYS}), "not one transition"),
+        (lambda log: log.update({name: log[name][:0] for name in ARRAYS}), "it has no transitions"),
         (with_one("next_states", np.nan), r"next_states\[3, 0\] \('next cos th'\): expected a finite number, got nan;"),
         (with_one("states", -1e20), r"states\[3, 0\] \('cos th'\): expected at most 1e\+15"),
         (with_one("actions", -1.1), r"actions\[3, 0\] \('torque'\): expected an action in \[-1, 1\], got -1.1"),
@@ -164,7 +163,7 @@ def with_one(name: str, value: float):
         (lambda log: log.update(states=log["states"].astype(object)), "cannot be read .*plain arrays of numbers"),
     ],
 )
-def test_an_npz_file_with_a_fault_is_refused(change, message, log, tmp_path):
+def test_npz_file_with_a_fault_is_rejected(change, message, log, tmp_path):
     copy = {name: array.copy() for name, array in log.items()}
     change(copy)
     source = write(tmp_path / "log.npz", copy)
@@ -173,7 +172,7 @@ def test_an_npz_file_with_a_fault_is_refused(change, message, log, tmp_path):
     assert source in str(caught.value)
 
 
-def test_what_is_no_such_file_is_refused(log, tmp_path, monkeypatch):
+def test_file_that_cannot_be_read_is_rejected(log, tmp_path, monkeypatch):
     for name, content, message in [
         ("text.npz", b"hello", "text.npz is not a readable .npz file"),
         ("latin.csv", "cos th,größe".encode("latin-1"), "not text in UTF-8"),
@@ -193,18 +192,18 @@ def test_what_is_no_such_file_is_refused(log, tmp_path, monkeypatch):
     whole.write_bytes(content)
     with pytest.raises(SondeError, match=r"cannot be read \(Bad CRC"):
         read_measurements(str(whole), Pendulum())
-    with pytest.raises(SondeError, match=r"'x' would not name one column only; use FILE.npz"):
+    with pytest.raises(SondeError, match=r"'x' would name more than one; use FILE.npz"):
         read_measurements(write(tmp_path / "a.csv", "x"), OwnSystem(states=("x",), actions=("x",)))
 
 
-def test_too_much_is_refused_before_it_is_loaded(log, tmp_path, monkeypatch):
-    monkeypatch.setattr(measurements, "LARGEST", 29)
+def test_too_many_measurements_are_rejected_before_they_are_loaded(log, tmp_path, monkeypatch):
+    monkeypatch.setattr(_measurements, "LARGEST", 29)
     for name, content in (("a.csv", as_csv(log)), ("a.npz", log)):
         with pytest.raises(SondeError, match="expected at most 29 transitions, got"):
             read_measurements(write(tmp_path / name, content), Pendulum())
     many = {name: np.tile(array, (100, 1)) for name, array in log.items()}
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was loaded"))
-    with pytest.raises(SondeError, match="bytes; keep those that matter"):
+    with pytest.raises(SondeError, match="bytes; select the most useful ones"):
         read_measurements(write(tmp_path / "a.npz", many), Pendulum())
 
 
@@ -230,7 +229,8 @@ def copy(finished, tmp_path) -> RunStore:
     return RunStore.open(tmp_path / "copy")
 
 
-def test_a_run_learns_from_them_before_its_first_episode(finished, log):
+@pytest.mark.slow
+def test_run_learns_from_initial_data_before_its_first_round(finished, log):
     assert json.loads((finished.folder / "config.json").read_text())["data"] == str(finished.folder.parent / "log.csv")
     assert [row["transitions"] for row in finished.load_metrics()] == [42, 42, 54, 54, 66, 66]
     started = restore_explorer(finished, 0)
@@ -239,53 +239,61 @@ def test_a_run_learns_from_them_before_its_first_episode(finished, log):
     mean = started.predict(np.stack([log["states"][7]] * 2), np.stack([log["actions"][7]] * 2)).mean
     largest_step = np.abs(log["next_states"] - log["states"]).max()
     assert np.abs(mean - log["next_states"][7]).max() < 0.1 * largest_step
-    # the first plan was made with that model: an explorer that knows nothing plans something else
+    # the first plan was made with that model: an explorer without initial data plans something else
     first = finished.load_data(1)[0].actions
-    ignorant = build_explorer(finished.config, finished.load_initial_data())
+    untold = build_explorer(finished.config, finished.load_initial_data())
     assert np.array_equal(rollout(Pendulum(), started.ask(), 12).actions, first)
-    assert not np.array_equal(rollout(Pendulum(), ignorant.ask(), 12).actions, first)
+    assert not np.array_equal(rollout(Pendulum(), untold.ask(), 12).actions, first)
 
 
-@pytest.mark.parametrize("moment", [("plan", 1), ("evaluate", 2), ("plan", 3)])
-def test_an_interrupted_run_ends_bit_identical(finished, copy, moment):
-    def interrupt(phase, episode, rows):
-        if (phase, episode) == moment:
+class Interrupt(Callback):
+    """Interrupts a run at the beginning of a phase."""
+
+    def __init__(self, round_number: int, phase: str):
+        self.moment = round_number, phase
+
+    def on_phase(self, round_number, phase, detail):
+        if (round_number, phase) == self.moment:
             raise KeyboardInterrupt
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", [(1, "plan"), (2, "evaluate"), (3, "plan")])
+def test_interrupted_run_with_initial_data_is_bit_identical(finished, copy, moment):
     with pytest.raises(KeyboardInterrupt):
-        run(copy, interrupt, from_episode=0)
-    run(copy, quiet)
+        run(copy, [Interrupt(*moment)], from_round=0)
+    run(copy)
     assert contents(copy.folder) == contents(finished.folder)
     assert without_times(copy.load_metrics()) == without_times(finished.load_metrics())
 
 
 @pytest.mark.parametrize("damage", [damage_flip, Path.unlink])
-@pytest.mark.parametrize("name", ["existing.safetensors", "existing.sha256"])
-@pytest.mark.parametrize("episode", [0, None])
-def test_a_damaged_copy_of_them_is_refused(copy, damage, name, episode):
+@pytest.mark.parametrize("name", ["initial.safetensors", "initial.sha256"])
+@pytest.mark.parametrize("from_round", [0, None])
+def test_damaged_copy_of_initial_data_is_rejected(copy, damage, name, from_round):
     damage_at = copy.folder / "data" / name
-    if (name, damage) == ("existing.sha256", damage_flip):
+    if (name, damage) == ("initial.sha256", damage_flip):
         damage_at.write_text("0" + damage_at.read_text()[1:].replace("0", "1"))
     else:
         damage(damage_at)
     before = contents(copy.folder)
     with pytest.raises(
-        SondeError, match=r"existing\.safetensors is missing or damaged, .*start a new run with --data /.*log\.csv"
+        SondeError, match=r"initial\.safetensors is missing or damaged, .*start a new run with --data /.*log\.csv"
     ):
-        run(copy, quiet, from_episode=episode)
+        run(copy, from_round=from_round)
     assert contents(copy.folder) == before
 
 
-def test_measurements_of_another_run_are_refused(copy, log, tmp_path):
+def test_initial_data_of_another_run_is_rejected(copy, log, tmp_path):
     other = {name: array[::-1] for name, array in log.items()}
     new = RunStore.create(tmp_path / "other", replace(SMALL, data=write(tmp_path / "other.npz", other)))
-    for name in ("existing.safetensors", "existing.sha256"):
+    for name in ("initial.safetensors", "initial.sha256"):
         shutil.copy(new.folder / "data" / name, copy.folder / "data" / name)
-    with pytest.raises(SondeError, match=r"checkpoint 0003 is foreign: .*started from other measurements"):
-        run(copy, quiet)
+    with pytest.raises(SondeError, match=r"checkpoint 0003 does not belong to this run: .*made with other initial data"):
+        run(copy)
 
 
-def test_a_refused_run_leaves_nothing_on_disk(log, tmp_path, monkeypatch, capsys):
+def test_rejected_run_leaves_nothing_on_disk(log, tmp_path, monkeypatch, capsys):
     write(tmp_path / "log.csv", changed(3, 3, "7")(as_csv(log)))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     before = sorted(tmp_path.rglob("*"))
@@ -304,7 +312,7 @@ def of_seed(store: RunStore, index: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["a.npz", "a.csv", "minari:tiny-v0", "minari:group/sub/tiny-v0"])
-def test_what_is_exported_is_read_to_the_last_bit(finished, log, tmp_path, monkeypatch, name, capsys):
+def test_exported_measurements_are_read_back_without_losing_a_bit(finished, log, tmp_path, monkeypatch, name, capsys):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     monkeypatch.setattr(Explorer, "__init__", lambda *_, **__: pytest.fail("no explorer is needed"))
     out = name if name.startswith("minari:") else str(tmp_path / name)
@@ -316,21 +324,21 @@ def test_what_is_exported_is_read_to_the_last_bit(finished, log, tmp_path, monke
     assert call(monkeypatch, "export", str(finished.folder), "--out", out) == 2
     assert re.search("exists.*--overwrite", capsys.readouterr().err)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == written
-    assert call(monkeypatch, "export", str(finished.folder), "--out", out, "--existing", "--overwrite") == 0
+    assert call(monkeypatch, "export", str(finished.folder), "--out", out, "--initial-data", "--overwrite") == 0
     both = {array: np.concatenate([log[array], rows]) for array, rows in of_seed(finished, 0).items()}
     assert_same(read_measurements(out, Pendulum()), both)
     assert everything(finished.folder) == before
     assert not [path for path in tmp_path.rglob(".*") if path != tmp_path]
 
 
-def test_exported_rows_carry_their_episode(finished, tmp_path):
-    export_run(finished, str(tmp_path / "a.npz"), existing=True)
-    export_run(finished, str(tmp_path / "a.csv"), existing=True)
+def test_exported_rows_have_the_number_of_their_episode(finished, tmp_path):
+    export_run(finished, str(tmp_path / "a.npz"), initial_data=True)
+    export_run(finished, str(tmp_path / "a.csv"), initial_data=True)
     expected = np.repeat([1, 2, 3, 4, 5], [15, 15, 12, 12, 12])  # two of the log, three of the run
     np.testing.assert_array_equal(np.load(tmp_path / "a.npz", allow_pickle=False)["episode"], expected)
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert [int(row["episode"]) for row in rows] == expected.tolist()
-    # so that a program which knows no next state sees the same transitions
+    # a program that reads no next states sees the same transitions
     log = [",".join(row[name] for name in ("episode", *HEADER[:4])) for row in rows]
     follows = read_measurements(write(tmp_path / "b.csv", "\n".join([",".join(("episode", *HEADER[:4])), *log])), Pendulum())
     whole = read_measurements(str(tmp_path / "a.csv"), Pendulum())
@@ -338,7 +346,7 @@ def test_exported_rows_carry_their_episode(finished, tmp_path):
     np.testing.assert_array_equal(follows.next_states, whole.next_states[kept])
 
 
-def test_a_bad_export_writes_nothing(finished, copy, tmp_path, monkeypatch):
+def test_rejected_export_writes_nothing(finished, copy, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
     (tmp_path / "datasets" / "thesis-v0").mkdir(parents=True)
     (tmp_path / "folder.npz").mkdir()
@@ -347,14 +355,14 @@ def test_a_bad_export_writes_nothing(finished, copy, tmp_path, monkeypatch):
     before = everything(tmp_path)
     for store, out, options, message in [
         (finished, "a.xlsx", {}, "expected --out FILE.npz, FILE.csv or minari:DATASET-v0, got"),
-        (finished, "none/a.npz", {}, "there is no folder .*none; make it first"),
+        (finished, "none/a.npz", {}, "the folder .*none does not exist; make it first"),
         (finished, "folder.npz", {"overwrite": True}, "is a folder"),
-        (finished, "a.npz", {"seed": 7}, "no run with seed 7; it has 0, 1"),
+        (finished, "a.npz", {"seed": 7}, "has no seed 7; it has 0, 1"),
         (finished, "minari:tiny", {}, "expected a dataset's id such as NAME-v0"),
         (finished, "minari:../tiny-v0", {"overwrite": True}, "expected a dataset's id such as NAME-v0"),
-        (finished, "minari:thesis-v0", {"overwrite": True}, "is not a Minari dataset: refusing to replace it"),
-        (new, "a.npz", {}, "has no finished episode yet"),
-        (new, "a.npz", {"existing": True}, "started from no measurements"),
+        (finished, "minari:thesis-v0", {"overwrite": True}, "is not a Minari dataset, so it is not replaced"),
+        (new, "a.npz", {}, "has no finished round yet"),
+        (new, "a.npz", {"initial_data": True}, "has no initial data"),
         (copy, "a.npz", {}, r"0002\.safetensors is missing or damaged"),
     ]:
         target = out if out.startswith("minari:") else str(tmp_path / out)
@@ -372,22 +380,22 @@ def datasets(tmp_path, monkeypatch) -> Path:
     return tmp_path / "datasets"
 
 
-def test_minari_finds_episodes_where_time_is_broken(datasets, tmp_path):
-    """Restarts, ends of the system's own, and jumps; loaded with Minari's own functions."""
+def test_minari_episodes_end_where_time_is_broken(datasets, tmp_path):
+    """Terminations, truncations and jumps; loaded with Minari's own functions."""
     rng = np.random.default_rng(1)
     store = RunStore.create(tmp_path / "run", replace(SMALL, seeds=1, first_seed=3))
     walk = rng.normal(size=(9, 3))
     states, next_states = walk[:-1].copy(), walk[1:].copy()
-    next_states[1] = rng.normal(size=3)  # terminated: the next row begins anew
-    next_states[3] = rng.normal(size=3)  # over for lack of time
-    next_states[4] = rng.normal(size=3)  # a jump that nobody has noted
-    terminated, over = np.zeros((1, 8), bool), np.zeros((1, 8), bool)
-    terminated[0, 1] = over[0, 1] = over[0, 3] = over[0, 6] = True  # 6: restarted in the very state that it led to
+    next_states[1] = rng.normal(size=3)  # terminated: the next row starts somewhere else
+    next_states[3] = rng.normal(size=3)  # truncated
+    next_states[4] = rng.normal(size=3)  # a jump without a flag
+    terminated, truncated = np.zeros((1, 8), bool), np.zeros((1, 8), bool)
+    terminated[0, 1] = truncated[0, 3] = truncated[0, 6] = True  # 6: restarted in the very state that it led to
     actions = rng.uniform(-1, 1, (8, 1))
-    trajectory = Trajectory(states[None], actions[None], next_states[None], terminated=terminated, over=over)
+    trajectory = Trajectory(states[None], actions[None], next_states[None], terminated=terminated, truncated=truncated)
     store.save_data(1, trajectory)
     store.save_checkpoint(1, {"none": np.zeros(1)})
-    assert export_run(store, "minari:group/walk-v1").rounds == 5
+    assert export_run(store, "minari:group/walk-v1").episodes == 5
     dataset = minari.load_dataset("group/walk-v1")
     assert (dataset.total_episodes, dataset.total_steps) == (5, 8)
     assert list(minari.list_local_datasets()) == ["group/walk-v1"]
@@ -406,7 +414,7 @@ def test_minari_finds_episodes_where_time_is_broken(datasets, tmp_path):
         np.testing.assert_array_equal(episode.truncations, last & (number != 0))
     facts = dataset.storage.metadata
     assert facts["algorithm_name"] == facts["method"] == "opax" and facts["seed"] == 3 and facts["world"] == "pendulum"
-    assert facts["world_settings"] == {"kind": "pendulum", "process_noise": 0.0}
+    assert facts["world_settings"] == {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}
     assert facts["state_names"] == ["cos th", "sin th", "thdot"] and "all rewards are 0" in facts["description"]
 
 
@@ -442,7 +450,7 @@ def collected(name: str, env: gym.Env, steps: int = 20) -> list[tuple[np.ndarray
 
 
 @minaris_own_warnings
-def test_minaris_own_recording_of_a_pendulum(datasets):
+def test_recording_of_a_pendulum_by_minari_is_read(datasets):
     seen = collected("pendulum/random-v0", gym.make("Pendulum-v1"))
     found = read_measurements("minari:pendulum/random-v0", Pendulum())
     rows = [i for i, (_, action) in enumerate(seen) if action is not None]
@@ -455,8 +463,8 @@ def test_minaris_own_recording_of_a_pendulum(datasets):
     np.testing.assert_allclose(found.next_states[:, 2], speed, atol=1e-5)
 
 
-class Lopsided(gym.Env):
-    """Nested observations, bounds that are not symmetric."""
+class Asymmetric(gym.Env):
+    """Nested observations, and action bounds that are not symmetric."""
 
     def __init__(self, action_space=None, flag=False):
         box = lambda *shape: gym.spaces.Box(-np.inf, np.inf, shape, np.float64)
@@ -474,39 +482,40 @@ class Lopsided(gym.Env):
 
 
 @minaris_own_warnings
-def test_dict_observations_and_lopsided_actions(datasets):
-    seen = collected("lopsided-v0", Lopsided(), steps=3)
+def test_dict_observations_and_asymmetric_actions_are_read(datasets):
+    seen = collected("asymmetric-v0", Asymmetric(), steps=3)
     world = OwnSystem(states=tuple(f"x{i}" for i in range(7)), actions=("a", "b"))
-    found = read_measurements("minari:lopsided-v0", world)
+    found = read_measurements("minari:asymmetric-v0", world)
     steps = [pair for pair in seen if pair[1] is not None]
     np.testing.assert_array_equal(found.states, np.array([state for state, _ in steps]))
     np.testing.assert_allclose(found.actions, [[a / 5 - 1, (b - 1) / 2] for _, (a, b) in steps], atol=1e-15)
-    with pytest.raises(SondeError, match=r"minari:lopsided-v0: states must have shape \[N, 3\], .* got \[6, 7\]"):
-        read_measurements("minari:lopsided-v0", Pendulum())
+    with pytest.raises(SondeError, match=r"minari:asymmetric-v0: states must have shape \[N, 3\], .* got \[6, 7\]"):
+        read_measurements("minari:asymmetric-v0", Pendulum())
 
 
 @minaris_own_warnings
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        (Lopsided(gym.spaces.Discrete(3)), r"expected an action space of real numbers \(Box\), got Discrete\(3\)"),
-        (Lopsided(gym.spaces.Box(-np.inf, np.inf, (2,))), "expected an action space with two different finite bounds"),
-        (Lopsided(gym.spaces.Box(0.0, 0.0, (2,))), "expected an action space with two different finite bounds"),
-        (Lopsided(flag=True), r"expected observations of real numbers \(Box, or a Dict of Boxes\), got Discrete\(2\)"),
+        (Asymmetric(gym.spaces.Discrete(3)), r"expected an action space of real numbers \(Box\), got Discrete\(3\)"),
+        (Asymmetric(gym.spaces.Box(-np.inf, np.inf, (2,))), "expected an action space with two different finite bounds"),
+        (Asymmetric(gym.spaces.Box(0.0, 0.0, (2,))), "expected an action space with two different finite bounds"),
+        (Asymmetric(flag=True), r"expected observations of real numbers \(Box, or a Dict of Boxes\), got Discrete\(2\)"),
     ],
 )
-def test_spaces_that_cannot_be_learned_are_refused(env, message, datasets):
+def test_spaces_that_cannot_be_learned_are_rejected(env, message, datasets):
     collected("odd-v0", env, steps=2)
     with pytest.raises(SondeError, match=message):
         read_measurements("minari:odd-v0", OwnSystem(states=tuple("abcdefg"), actions=("u", "v")))
 
 
-def test_trouble_with_a_minari_dataset_is_named(datasets, finished, monkeypatch):
+def test_minari_dataset_with_a_fault_is_rejected(datasets, finished, monkeypatch):
     export_run(finished, "minari:mine-v0")
     with pytest.raises(SondeError, match=r"no such dataset in .*datasets, which has: mine-v0; 'minari download other-v0'"):
         read_measurements("minari:other-v0", Pendulum())
     actions = finished.load_data(1)[0].actions[0]
-    monkeypatch.setattr(measurements, "LARGEST", 36)
+    monkeypatch.setattr(_measurements, "LARGEST", 36)
+    monkeypatch.setattr(_minari, "LARGEST", 36)
     read_measurements("minari:mine-v0", Pendulum())
     import h5py
 
@@ -532,7 +541,8 @@ def test_trouble_with_a_minari_dataset_is_named(datasets, finished, monkeypatch)
 # The documentation
 
 
-def test_the_examples_of_the_documentation_run(datasets, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_examples_of_the_documentation_run(datasets, tmp_path, monkeypatch):
     text = (Path(__file__).parent.parent / "docs" / "data.md").read_text()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(figures, "draw_run", lambda *_: [])

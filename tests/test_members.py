@@ -1,5 +1,6 @@
-"""Ensembles in plans: two members whose predictions are worked out by hand, and what every imagination and objective makes of
-them."""
+"""Imaginations, objectives and methods on an ensemble of two members whose predictions can be worked out by hand."""
+
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -9,9 +10,10 @@ import pytest
 from scipy.integrate import trapezoid
 from scipy.stats import norm
 
-from sonde import METHODS, Prediction, Explorer, GaussianProcess, Posterior, RunConfig, SondeError
-from sonde.imagination import NoiseDraws, Mean, MemberChoice, MemberTrajectories, Optimistic, TrajectorySampling
-from sonde.models._base import MemberPredictions
+from sonde import METHODS, Explorer, GaussianProcess, RunConfig, SondeError
+from sonde.data import SystemSpec
+from sonde.imagination import Mean, MemberChoice, MemberTrajectories, NoiseDraws, Optimistic, TrajectorySampling
+from sonde.models import MemberPredictions, Posterior, Prediction
 from sonde.objectives import (
     Imagined,
     InformationGain,
@@ -27,14 +29,20 @@ from tiny import TINY
 
 
 def predictions(x, u) -> MemberPredictions:
-    """Member 0 says (x0 + u, 2 x1) with noise (1, 14 |x1|), member 1 says (x0 + 3u, 4 x1) with noise (7, 2 |x1|)."""
+    """Member 0 predicts (x0 + u, 2 x1) with noise (1, 14 |x1|), member 1 predicts (x0 + 3u, 4 x1) with noise (7, 2 |x1|)."""
     means = jnp.stack([jnp.stack([x[0] + u[0], 2 * x[1]]), jnp.stack([x[0] + 3 * u[0], 4 * x[1]])])
     height = jnp.abs(x[1])
-    return MemberPredictions(means, jnp.stack([jnp.stack([1 + 0 * height, 14 * height]), jnp.stack([7 + 0 * height, 2 * height])]))
+    return MemberPredictions(
+        means, jnp.stack([jnp.stack([1 + 0 * height, 14 * height]), jnp.stack([7 + 0 * height, 2 * height])])
+    )
 
 
 class Two(Posterior):
     """Mean and std of the two means are (x0 + 2u, 3 x1) and (|u|, |x1|); sqrt((1 + 49) / 2) = 5, sqrt((196 + 4) / 2) = 10."""
+
+    @property
+    def ensemble_size(self):
+        return 2
 
     def predict(self, x, u):
         height = jnp.abs(x[1])
@@ -59,28 +67,28 @@ class Alone(Posterior):
 # at x = (10, -2), u = 0.5: means (10.5, -4) and (11.5, -8), stds (1, 28) and (7, 4), together (11, -6), (0.5, 2), (5, 20)
 X, U = np.array([10.0, -2.0]), np.array([0.5])
 MEANS, STDS = np.array([[10.5, -4.0], [11.5, -8.0]]), np.array([[1.0, 28.0], [7.0, 4.0]])
-# noise, prediction and member: what draws may say, as numbers that are exact in binary
-NOISE, LUCK = np.array([2.0, -0.5]), np.array([-1.0, 3.0])
+# draws of the aleatoric and the epistemic kind, as numbers that are exact in binary
+NOISE, EPISTEMIC = np.array([2.0, -0.5]), np.array([-1.0, 3.0])
 
 
 def next_state(imagination, extra=(), member=0.0, particle=0, posterior=None) -> np.ndarray:
-    """One step of one particle, with draws as above."""
+    """One step of one particle, with the draws above."""
     adopted = imagination.adopt(posterior or Two(), jnp.asarray(particle))
-    draws = NoiseDraws(jnp.asarray(NOISE), jnp.asarray(LUCK), jnp.asarray(member))
+    draws = NoiseDraws(jnp.asarray(NOISE), jnp.asarray(EPISTEMIC), jnp.asarray(member))
     return np.asarray(imagination.next_state(adopted.predict(jnp.asarray(X), jnp.asarray(U)), jnp.array(extra, float), draws))
 
 
-def plan(imagination, actions, *, extras=None, particles=3, ensemble_size=2, seed=0, x=(0.0, 1.0)) -> Imagined:
-    """A whole plan from `x`."""
-    problem = ControlProblem(Two(), imagination, InformationGain(), 2, 1, particles, ensemble_size)
+def plan(imagination, actions, *, extras=None, particles=3, seed=0, x=(0.0, 1.0)) -> Imagined:
+    """An imagined plan from `x`."""
+    problem = ControlProblem(Two(), replace(imagination, particles=particles), InformationGain(), 2, 1)
     controls = np.asarray(actions, float)[:, None]
     if extras is not None:
         controls = np.concatenate([controls, extras], axis=1)
     return eqx.filter_jit(problem.imagine)(jnp.array(x), jnp.asarray(controls), jax.random.key(seed))
 
 
-def test_the_toy_is_what_it_says(x64):
-    """Everything below rests on it."""
+def test_predictions_of_the_toy_ensemble_are_consistent(x64):
+    """All tests below depend on it."""
     prediction = Two().predict(jnp.asarray(X), jnp.asarray(U))
     np.testing.assert_array_equal(prediction.members.means, MEANS)
     np.testing.assert_array_equal(prediction.members.stds, STDS)
@@ -93,41 +101,41 @@ def test_the_toy_is_what_it_says(x64):
 
 
 @pytest.mark.parametrize("beta, expected", [(0.0, [11.0, -6.0]), (1.0, [10.75, -4.0]), (2.0, [10.5, -2.0])])
-def test_optimistic_goes_from_the_mean_along_eta(x64, beta, expected):
+def test_optimistic_moves_from_the_mean_along_eta(x64, beta, expected):
     """(11, -6) + beta (0.5, 2) (-0.5, 1); noise is that of the whole ensemble, (5, 20) (2, -0.5) = (10, -10)."""
     np.testing.assert_array_equal(next_state(Optimistic(beta=beta), (-0.5, 1.0)), expected)
     noisy = next_state(Optimistic(beta=beta, noise=True), (-0.5, 1.0))
     np.testing.assert_array_equal(noisy, np.add(expected, [10, -10]))
 
 
-def test_mean_ignores_that_the_members_disagree(x64):
-    np.testing.assert_array_equal(next_state(Mean(beta=3.0), member=0.9), [11, -6])
-    np.testing.assert_array_equal(next_state(Mean(beta=3.0, noise=True), member=0.9), [21, -16])
+def test_mean_ignores_disagreement_of_the_members(x64):
+    np.testing.assert_array_equal(next_state(Mean(), member=0.9), [11, -6])
+    np.testing.assert_array_equal(next_state(Mean(noise=True), member=0.9), [21, -16])
 
 
 @pytest.mark.parametrize("member, chosen", [(0.0, 0), (0.49, 0), (0.5, 1), (0.999, 1)])
-def test_trajectory_sampling_follows_the_member_that_chance_names(x64, member, chosen):
+def test_trajectory_sampling_follows_the_member_that_is_drawn(x64, member, chosen):
     """With the noise of that member: (1, 28) or (7, 4), times (2, -0.5)."""
-    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0), member=member), MEANS[chosen])
-    noisy = next_state(TrajectorySampling(beta=3.0, noise=True), member=member)
+    np.testing.assert_array_equal(next_state(TrajectorySampling(), member=member), MEANS[chosen])
+    noisy = next_state(TrajectorySampling(noise=True), member=member)
     np.testing.assert_array_equal(noisy, [[12.5, -18], [25.5, -10]][chosen])
 
 
 def test_trajectory_sampling_without_members_draws_from_the_gaussian(x64):
-    """(11, -6) + (0.5, 2) (-1, 3) = (10.5, 0); noise as for the whole ensemble."""
+    """(11, -6) + (0.5, 2) (-1, 3) = (10.5, 0); with the noise of the whole ensemble."""
 
-    class Nameless(Posterior):
+    class WithoutMembers(Posterior):
         def predict(self, x, u):
             prediction = Two().predict(x, u)
             return Prediction(prediction.mean, prediction.epistemic_std, prediction.aleatoric_std)
 
-    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0), posterior=Nameless()), [10.5, 0])
-    np.testing.assert_array_equal(next_state(TrajectorySampling(beta=3.0, noise=True), posterior=Nameless()), [20.5, -10])
+    np.testing.assert_array_equal(next_state(TrajectorySampling(), posterior=WithoutMembers()), [10.5, 0])
+    np.testing.assert_array_equal(next_state(TrajectorySampling(noise=True), posterior=WithoutMembers()), [20.5, -10])
 
 
 @pytest.mark.parametrize("particle", range(4))
-def test_member_trajectories_follow_members_in_turn(x64, particle):
-    """Whatever draws says of members; with the noise of that member."""
+def test_particles_of_member_trajectories_follow_members_in_turn(x64, particle):
+    """Whatever member is drawn; with the noise of their own member."""
     for member in (0.0, 0.9):
         np.testing.assert_array_equal(next_state(MemberTrajectories(), member=member, particle=particle), MEANS[particle % 2])
         noisy = next_state(MemberTrajectories(noise=True), member=member, particle=particle)
@@ -135,14 +143,14 @@ def test_member_trajectories_follow_members_in_turn(x64, particle):
 
 
 @pytest.mark.parametrize("choice, chosen", [(-1.0, 0), (-0.01, 0), (0.0, 1), (0.6, 1), (1.0, 1)])
-def test_the_planner_chooses_the_member(x64, choice, chosen):
-    """The lower half of [-1, 1] is member 0 and the upper half, both ends included, member 1."""
+def test_extra_control_of_member_choice_chooses_the_member(x64, choice, chosen):
+    """[-1, 0) is member 0 and [0, 1] is member 1."""
     np.testing.assert_array_equal(next_state(MemberChoice(), (choice,), member=0.2), MEANS[chosen])
     np.testing.assert_array_equal(next_state(MemberChoice(noise=True), (choice,)), [[12.5, -18], [25.5, -10]][chosen])
 
 
-def test_the_choice_is_shared_evenly_among_many_members(x64):
-    """Five members predict 0 ... 4: fifths of [-1, 1]."""
+def test_member_choice_divides_the_control_evenly_among_members(x64):
+    """Five members predict 0 ... 4: one fifth of [-1, 1] each."""
     means = jnp.arange(5.0)[:, None]
     prediction = Prediction(jnp.zeros(1), jnp.ones(1), jnp.ones(1), MemberPredictions(means, jnp.ones((5, 1))))
     draws = NoiseDraws(jnp.zeros(1), jnp.zeros(1), jnp.asarray(0.0))
@@ -154,6 +162,7 @@ def test_the_choice_is_shared_evenly_among_many_members(x64):
 # ---- whole plans -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imagination, extras, expected",
     [
@@ -165,7 +174,7 @@ def test_the_choice_is_shared_evenly_among_many_members(x64):
         (MemberChoice(), [[0.3], [-0.3]], [[3, 4], [2.5, 8]]),
     ],
 )
-def test_a_plan_of_two_steps(x64, imagination, extras, expected):
+def test_plan_of_two_steps_by_hand(x64, imagination, extras, expected):
     imagined = plan(imagination, [1, -0.5], extras=extras)
     np.testing.assert_array_equal(imagined.next_states, [expected])
     np.testing.assert_array_equal(imagined.states, [[[0, 1], expected[0]]])
@@ -173,7 +182,7 @@ def test_a_plan_of_two_steps(x64, imagination, extras, expected):
 
 
 def test_trajectory_sampling_draws_a_member_per_step_and_particle(x64):
-    """All of the 2^3 sequences of members occur, equally often, and nothing else does: TS-1 is not TS-inf, nor an average."""
+    """All 2^3 sequences of members occur equally often, and no other trajectory does: it is TS-1, not TS-inf or an average."""
     count, actions = 4000, np.array([1.0, -0.5, 0.25])
     imagined = plan(TrajectorySampling(), actions, particles=count)
     states, next_states = np.asarray(imagined.states), np.asarray(imagined.next_states)
@@ -187,27 +196,29 @@ def test_trajectory_sampling_draws_a_member_per_step_and_particle(x64):
 
 
 @pytest.mark.parametrize(
-    "asked, ensemble_size, noiseless, noisy", [(3, 2, 2, 4), (4, 2, 2, 4), (1, 2, 2, 2), (10, 5, 5, 10), (11, 5, 5, 15)]
+    "particles, ensemble_size, noiseless, noisy", [(3, 2, 2, 4), (4, 2, 2, 4), (1, 2, 2, 2), (10, 5, 5, 10), (11, 5, 5, 15)]
 )
-def test_all_members_are_followed_equally_often(asked, ensemble_size, noiseless, noisy):
-    assert MemberTrajectories().particles(asked, ensemble_size) == noiseless
-    assert MemberTrajectories(noise=True).particles(asked, ensemble_size) == noisy
-    assert TrajectorySampling().particles(asked, ensemble_size) == asked
-    assert MemberChoice().particles(asked, ensemble_size) == 1
-    assert MemberChoice(noise=True).particles(asked, ensemble_size) == asked
+def test_number_of_simulated_particles(particles, ensemble_size, noiseless, noisy):
+    """Member trajectories follow all members equally often; where all particles would agree, one is simulated."""
+    assert MemberTrajectories(particles=particles).simulated_particles(ensemble_size) == noiseless
+    assert MemberTrajectories(noise=True, particles=particles).simulated_particles(ensemble_size) == noisy
+    assert TrajectorySampling(particles=particles).simulated_particles(ensemble_size) == particles
+    assert MemberChoice(particles=particles).simulated_particles(ensemble_size) == 1
+    assert MemberChoice(noise=True, particles=particles).simulated_particles(ensemble_size) == particles
 
 
-def test_a_particle_follows_its_member_through_the_whole_plan(x64):
+def test_particle_follows_its_member_through_the_whole_plan(x64):
     imagined = plan(MemberTrajectories(), [1, -0.5, 0.25], particles=1)
     np.testing.assert_array_equal(
         imagined.next_states, [[[1, 2], [0.5, 4], [0.75, 8]], [[3, 4], [1.5, 16], [2.25, 64]]], err_msg="0, 0, 0 and 1, 1, 1"
     )
-    # the objective is told what the whole ensemble predicts in the states of each
+    # the objective gets the prediction of the whole ensemble in the states of each particle
     np.testing.assert_array_equal(imagined.predictions.epistemic_std[:, 1], [[0.5, 2], [0.5, 4]])
     np.testing.assert_array_equal(imagined.predictions.mean[:, 1], [[0, 6], [2, 12]])
 
 
-def test_particles_meet_the_noise_of_their_members(x64):
+@pytest.mark.slow
+def test_particles_have_the_noise_of_their_members(x64):
     """First step from (0, 1), u = 1: means (1, 2) and (3, 4), stds (1, 14) and (7, 2)."""
     count = 20_000
     imagined = plan(MemberTrajectories(noise=True), [1], particles=count)
@@ -222,8 +233,8 @@ def test_particles_meet_the_noise_of_their_members(x64):
 # ---- objectives --------------------------------------------------------------------------------------------------------------
 
 
-def test_objectives_of_an_ensembles_plan_by_hand(x64):
-    """TS-inf from (0, 1) with u = 1, then -0.5: particle 0 is at (1, 2), particle 1 at (3, 4) when the second step begins.
+def test_objectives_of_a_plan_by_hand(x64):
+    """TS-inf from (0, 1) with u = 1, then -0.5: particle 0 is at (1, 2), particle 1 at (3, 4) at the start of the second step.
 
     Epistemic stds (|u|, |x1|): (1, 1), then (0.5, 2) and (0.5, 4). Aleatoric stds (5, 10 |x1|): (5, 10), then (5, 20) and
     (5, 40). The next states are (1, 2) and (3, 4), then (0.5, 4) and (1.5, 16).
@@ -238,7 +249,7 @@ def test_objectives_of_an_ensembles_plan_by_hand(x64):
     np.testing.assert_allclose(rewards(UncertaintySum()), [[2, 0.25 + 4], [2, 0.25 + 16]], rtol=1e-12)
     logarithms = [[2 * np.log(5), np.log(4.25) + np.log(8)], [2 * np.log(5), np.log(4.25) + np.log(20)]]
     np.testing.assert_allclose(rewards(LogUncertainty(epsilon=2.0)), logarithms, rtol=1e-12)
-    # |a - b| / sqrt(2) is the unbiased std of two: of (1, 3) and (2, 4), then of (0.5, 1.5) and (4, 16)
+    # |a - b| / sqrt(2) is the unbiased std of two numbers: of (1, 3) and (2, 4), then of (0.5, 1.5) and (4, 16)
     np.testing.assert_allclose(rewards(TrajectoryDisagreement()), [np.array([2 + 2, 1 + 12]) / np.sqrt(2)], rtol=1e-12)
     # x1 u + x0', from x1 = 1, then 2 and 4
     task = TaskReward(lambda x, u, x_next: x[1] * u[0] + x_next[0])
@@ -254,8 +265,8 @@ def test_disagreement_is_between_members_and_not_between_particles(x64):
     np.testing.assert_allclose(TrajectoryDisagreement().rewards(imagined), [[5 / np.sqrt(2)]], rtol=1e-12)
 
 
-def test_information_counts_each_states_own_noise(x64):
-    """Two states with the same epistemic std: the noisier one has less to tell."""
+def test_information_gain_uses_the_noise_of_each_state(x64):
+    """Two states with the same epistemic std: the noisier one gives less information."""
     shape = lambda *rows: jnp.array(rows)[None]
     prediction = Prediction(jnp.zeros((1, 2, 2)), shape([3.0, 1.0], [3.0, 1.0]), shape([1.0, 1.0], [3.0, 0.5]))
     imagined = Imagined(jnp.zeros((1, 2, 2)), jnp.zeros((2, 1)), jnp.zeros((1, 2, 2)), prediction)
@@ -285,14 +296,14 @@ def test_jensen_renyi_objective_by_hand(x64):
         ([[0.0, 1.0], [1.2, -0.5], [0.4, 0.3]], [[0.6, 0.9], [1.0, 0.5], [0.8, 0.7]]),
     ],
 )
-def test_jensen_renyi_is_what_integration_gives(x64, means, stds):
+def test_jensen_renyi_agrees_with_numerical_integration(x64, means, stds):
     means, stds = np.array(means), np.array(stds)
     axis, dims = np.linspace(-8, 8, 401), means.shape[1]
     points = np.stack(np.meshgrid(*[axis] * dims, indexing="ij"), axis=-1)
     densities = [norm.pdf(points, mean, std).prod(axis=-1) for mean, std in zip(means, stds, strict=True)]
 
     def entropy(density) -> float:
-        """Renyi's, of order 2; the rule of trapezia is exact to all digits for what is smooth and ends in zeros."""
+        """Renyi entropy of order 2; the trapezoidal rule is exact for smooth functions that vanish at the ends."""
         integral = density**2
         for _ in range(dims):
             integral = trapezoid(integral, axis, axis=-1)
@@ -300,16 +311,20 @@ def test_jensen_renyi_is_what_integration_gives(x64, means, stds):
 
     expected = entropy(np.mean(densities, axis=0)) - np.mean([entropy(density) for density in densities])
     assert expected > 0.05
-    np.testing.assert_allclose(jax.jit(jensen_renyi)(MemberPredictions(jnp.asarray(means), jnp.asarray(stds))), expected, rtol=1e-10)
+    np.testing.assert_allclose(
+        jax.jit(jensen_renyi)(MemberPredictions(jnp.asarray(means), jnp.asarray(stds))), expected, rtol=1e-10
+    )
 
 
-def test_members_that_agree_have_no_divergence(x64):
-    members = MemberPredictions(jnp.broadcast_to(jnp.array([1.0, -2.0]), (4, 2)), jnp.broadcast_to(jnp.array([0.3, 5.0]), (4, 2)))
+def test_jensen_renyi_of_equal_members_is_zero(x64):
+    members = MemberPredictions(
+        jnp.broadcast_to(jnp.array([1.0, -2.0]), (4, 2)), jnp.broadcast_to(jnp.array([0.3, 5.0]), (4, 2))
+    )
     np.testing.assert_allclose(jax.jit(jensen_renyi)(members), 0, atol=1e-14)
 
 
-def test_divergence_has_a_ceiling(x64):
-    """E members that share nothing are told apart by log E nats, however far apart they are; no overflow on the way."""
+def test_jensen_renyi_is_at_most_the_logarithm_of_the_number_of_members(x64):
+    """Also for members very far apart: nothing overflows."""
     members = MemberPredictions(jnp.array([[0.0], [1e3], [-1e6]]), jnp.full((3, 1), 1e-3))
     np.testing.assert_allclose(jax.jit(jensen_renyi)(members), np.log(3), rtol=1e-12)
 
@@ -317,8 +332,8 @@ def test_divergence_has_a_ceiling(x64):
 # ---- recalibration -----------------------------------------------------------------------------------------------------------
 
 
-def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
-    """Members move so that their mean and std stay the prediction's; each keeps its place among the others."""
+def test_rescaled_members_agree_with_the_rescaled_prediction(x64):
+    """Mean and std of the members stay those of the prediction, and the order of the members does not change."""
     rng = np.random.default_rng(0)
     means, stds = rng.normal(size=(6, 4, 3)), rng.uniform(0.1, 1, (6, 4, 3))
     whole = (means.mean(axis=1), means.std(axis=1), np.sqrt((stds**2).mean(axis=1)))
@@ -335,7 +350,7 @@ def test_recalibrated_members_agree_with_the_recalibrated_belief(x64):
     np.testing.assert_array_equal(np.argsort(rescaled.members.means, axis=1), np.argsort(means, axis=1))
 
 
-def test_a_belief_without_members_is_rescaled_too(x64):
+def test_prediction_without_members_is_rescaled_too(x64):
     prediction = Prediction(jnp.array([1.0, 2.0]), jnp.array([0.5, 1.0]), jnp.array([4.0, 8.0]))
     rescaled = prediction.rescaled(jnp.array([2.0, 3.0]), jnp.array([0.5, 0.25]))
     assert rescaled.members is None
@@ -346,7 +361,7 @@ def test_a_belief_without_members_is_rescaled_too(x64):
 
 # ---- methods -----------------------------------------------------------------------------------------------------------------
 
-# imagination, objective, and the controls beside the action for a state of 3 dimensions
+# imagination, objective, and extra controls for a state of 3 dimensions
 PAPER = {
     "opax": (Optimistic, InformationGain, 3),
     "opax-sum": (Optimistic, UncertaintySum, 3),
@@ -361,29 +376,31 @@ PAPER = {
 }
 
 
-def test_every_method_is_in_the_table():
+def test_all_methods_of_the_paper_are_in_the_table():
     assert set(METHODS) == set(PAPER)
 
 
 @pytest.mark.parametrize("name", list(PAPER))
-def test_methods_are_the_papers(name):
+def test_methods_are_the_pairs_of_the_paper(name):
     method, (imagination, objective, extra) = METHODS[name], PAPER[name]
-    assert method.imagination is imagination and method.objective is objective
+    assert method.name == name
+    parts = [part for part in (method.imagination, method.objective) if part is not None]
+    assert [type(part) for part in parts] == [part for part in (imagination, objective) if part is not None]
     if method.imagination is not None:
-        assert method.imagination().extra_controls(3) == extra
-    assert method.needs_members == (name in ("opax-heuristic", "cee-us", "max"))
+        assert method.imagination.extra_controls(3) == extra
+    assert any(part.needs_members for part in parts) == (name in ("opax-heuristic", "cee-us", "max"))
     assert method.needs_task == (name == "h-ucrl")
 
 
 @pytest.mark.parametrize("name", ["opax-heuristic", "cee-us", "max"])
-def test_methods_that_ask_members_refuse_a_model_without(name):
-    message = f"method '{name}' asks what the members of an ensemble predict, and GaussianProcess has none"
+def test_methods_that_need_members_reject_a_model_without(name):
+    message = f"method '{name}' compares the members of an ensemble, and GaussianProcess has none; use the model pe"
     with pytest.raises(SondeError, match=message):
-        Explorer(name, GaussianProcess(), TINY.solver, state_dim=3, action_dim=1, capacity=10)
+        Explorer(METHODS[name], GaussianProcess(), TINY.solver, SystemSpec.of_size(3, 1), capacity=10)
     with pytest.raises(SondeError, match=message):
-        RunConfig(method=name, model=GaussianProcess())
+        RunConfig(method=METHODS[name], model=GaussianProcess())
 
 
-def test_a_posterior_without_members_says_so(x64):
+def test_posterior_without_members_rejects_a_request_for_one(x64):
     with pytest.raises(SondeError, match="Alone has no members"):
         Alone(jnp.asarray(0)).member(jnp.asarray(0))

@@ -6,9 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import WORLDS, MountainCar
 from sonde._internal.errors import SondeError
-from sonde.worlds import mountain_car
+from sonde.worlds import WORLDS, MountainCar, _mountain_car
 
 WORLD = MountainCar()
 TRANSITIONS = 1000
@@ -16,7 +15,7 @@ TRANSITIONS = 1000
 
 @pytest.fixture(scope="module")
 def transitions():
-    """States and actions of which a part meets the walls, the speed limit or the goal, and what Gymnasium makes of them."""
+    """States and actions, some at the walls, the speed limit or the goal, and Gymnasium's next states, rewards and goals."""
     rng = np.random.default_rng(0)
     position, velocity = rng.uniform(-1.2, 0.6, TRANSITIONS), rng.uniform(-0.07, 0.07, TRANSITIONS)
     position[:100], velocity[:100] = rng.uniform(-1.2, -1.15, 100), rng.uniform(-0.07, -0.01, 100)
@@ -42,57 +41,58 @@ def ours(function, *arrays):
     return np.asarray(jax.jit(jax.vmap(function))(*(jnp.asarray(a) for a in arrays)))
 
 
-def test_transitions_are_gymnasiums(transitions, x64):
+def test_transitions_equal_gymnasium(transitions, x64):
     states, actions, expected, *_ = transitions
     next_states = ours(WORLD.dynamics, states, actions)
     stopped = (expected[:, 0] == np.float32(-1.2)) & (expected[:, 1] == 0)
-    assert stopped.sum() > 20 and (expected[:, 0] == np.float32(0.6)).sum() > 20, "some transitions must meet the walls"
-    assert (np.abs(expected[:, 1]) == np.float32(0.07)).sum() > 20, "some must meet the speed limit"
-    assert (np.abs(actions) > 1).sum() > 20, "some forces must lie outside the limits"
+    assert stopped.sum() > 20 and (expected[:, 0] == np.float32(0.6)).sum() > 20, "some transitions reach the walls"
+    assert (np.abs(expected[:, 1]) == np.float32(0.07)).sum() > 20, "some reach the speed limit"
+    assert (np.abs(actions) > 1).sum() > 20, "some forces lie outside the limits"
     np.testing.assert_allclose(next_states, expected, rtol=0, atol=1e-7)  # Gymnasium rounds to single precision
 
 
-def test_transitions_in_single_precision(transitions):
+def test_single_precision_transitions_equal_gymnasium(transitions):
     states, actions, expected, *_ = transitions
     np.testing.assert_allclose(ours(WORLD.dynamics, states, actions), expected, rtol=0, atol=1e-6)
 
 
-def test_reward_and_goal_are_gymnasiums(transitions, x64):
+def test_reward_and_goal_equal_gymnasium(transitions, x64):
     states, actions, _, rewards, goals = transitions
     next_states = ours(WORLD.dynamics, states, actions)
     assert 50 < goals.sum() < 500
-    np.testing.assert_array_equal(ours(mountain_car.in_goal, next_states), goals)
+    np.testing.assert_array_equal(ours(_mountain_car.in_goal, next_states), goals)
     ended_there = next_states[:, 0] >= 0.45
-    assert (ended_there & ~goals).sum() > 10, "some must come back through the goal"
+    assert (ended_there & ~goals).sum() > 10, "some move back through the goal"
     np.testing.assert_allclose(ours(WORLD.tasks["reach-goal"], states, actions, next_states), rewards, rtol=0, atol=1e-12)
 
 
-def test_goal_is_that_of_the_next_state_with_its_edges_included():
+def test_reward_depends_on_the_next_state_and_includes_the_goals_boundary():
     reward, zero = WORLD.tasks["reach-goal"], jnp.zeros(1)
     far, at_goal, back = jnp.array([0.0, 0.0]), jnp.array([0.45, 0.0]), jnp.array([0.5, -1e-4])
     assert reward(far, zero, at_goal) == 100 and reward(at_goal, zero, far) == 0 and reward(at_goal, zero, back) == 0
     np.testing.assert_allclose(reward(far, jnp.array([-0.5]), far), -0.025, rtol=1e-6)
 
 
-def test_starts_in_the_valley_at_rest():
+def test_episodes_start_in_the_valley_at_rest():
     starts = np.asarray(jax.vmap(WORLD.reset)(jax.random.split(jax.random.key(0), 2000)))
     assert (starts[:, 1] == 0).all()
     assert -0.6 <= starts[:, 0].min() < -0.598 and -0.402 < starts[:, 0].max() < -0.4
     np.testing.assert_allclose(starts[:, 0].mean(), -0.5, atol=5 * 0.2 / np.sqrt(12 * 2000))
 
 
-def test_force_alone_does_not_reach_the_goal_but_rocking_does():
-    def round_number(rule):
+def test_full_force_does_not_reach_the_goal_but_rocking_does():
+    def visited(rule):
         step = lambda x, _: (WORLD.dynamics(x, rule(x)),) * 2
         return np.asarray(jax.lax.scan(step, jnp.array([-0.5, 0.0]), None, 200)[1])
 
-    assert round_number(lambda x: jnp.ones(1))[:, 0].max() < 0.2
-    rocking = round_number(lambda x: jnp.where(x[1] >= 0, 1.0, -1.0)[None])
+    assert visited(lambda x: jnp.ones(1))[:, 0].max() < 0.2
+    rocking = visited(lambda x: jnp.where(x[1] >= 0, 1.0, -1.0)[None])
     assert rocking[:, 0].max() >= 0.45
-    assert len(rocking) == 200, "nothing ends at the goal"
+    assert len(rocking) == 200, "the episode does not end at the goal"
 
 
-def test_process_noise_is_added():
+@pytest.mark.slow
+def test_process_noise_has_zero_mean_and_the_given_std():
     x, u = jnp.array([-0.3, 0.02]), jnp.array([0.7])
     keys = jax.random.split(jax.random.key(5), 20_000)
     noise = np.asarray(jax.vmap(lambda key: MountainCar(process_noise=0.01).step(x, u, key))(keys)) - WORLD.dynamics(x, u)
@@ -107,22 +107,22 @@ def test_reachable_set_covers_the_system():
     states, actions, next_states = WORLD.reachable()
     assert states.shape == next_states.shape == (2000, 2) and actions.shape == (2000, 1)
     counts, _ = np.histogram(states[:, 0], bins=18, range=(-1.2, 0.6))
-    assert counts.min() >= 15, "every tenth of the track is there"
+    assert counts.min() >= 15, "all of the track is covered, in tenths"
     assert np.abs(actions).max() <= 1 and actions.min() < -0.99 and actions.max() > 0.99
     assert states[:, 1].max() > 0.065 and states[:, 1].min() < -0.065
-    assert ((states[:, 0] >= 0.45) & (states[:, 1] >= 0)).sum() > 100, "the goal"
-    assert ((states[:, 0] > 0) & (states[:, 1] < -0.01)).sum() > 20, "the way back"
-    assert (next_states[:, 0] == -1.2).sum() > 3 and (states[:, 0] == -1.2).sum() > 3, "the left wall"
+    assert ((states[:, 0] >= 0.45) & (states[:, 1] >= 0)).sum() > 100, "the goal is covered"
+    assert ((states[:, 0] > 0) & (states[:, 1] < -0.01)).sum() > 20, "the way back is covered"
+    assert (next_states[:, 0] == -1.2).sum() > 3 and (states[:, 0] == -1.2).sum() > 3, "the left wall is covered"
 
 
-def test_reachable_set_is_fixed():
+def test_reachable_set_is_reproducible():
     for one, other in zip(
-        MountainCar(process_noise=0.5).reachable_points(), mountain_car._reachable.__wrapped__(), strict=True
+        MountainCar(process_noise=0.5).reachable_points(), _mountain_car._reachable.__wrapped__(), strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
 
-def test_plane_goes_there_and_back():
+def test_plane_is_invertible():
     plane = WORLD.plane()
     position, velocity = np.meshgrid(np.linspace(*plane.x_range, 7), np.linspace(*plane.y_range, 5))
     states = plane.to_state(position, velocity)
@@ -130,6 +130,6 @@ def test_plane_goes_there_and_back():
     np.testing.assert_array_equal(plane.from_state(states), (position, velocity))
 
 
-def test_it_is_in_the_table():
+def test_mountain_car_is_registered():
     assert WORLDS["mountain-car"] is MountainCar
     assert WORLD.state_dim == 2 and WORLD.action_dim == 1 and list(WORLD.tasks) == ["reach-goal"]

@@ -1,6 +1,5 @@
-"""A system that its owner runs: nothing that was told is ever lost, and the same measurements make the same model."""
+"""A system that Sonde cannot run: nothing that was told is ever lost, and the same measurements give the same model."""
 
-import os
 import re
 import signal
 import subprocess
@@ -14,10 +13,13 @@ import jax
 import numpy as np
 import pytest
 
-from sonde import ICEM, Experiment, Explorer, GaussianProcess, OwnSystem, Pendulum, RunConfig, SondeError, Trajectory
-from sonde.cli._main import COMMANDS
+from sonde import ICEM, Experiment, Explorer, GaussianProcess, Method, OwnSystem, RunConfig, SondeError, Trajectory
+from sonde.cli import _evaluate, _export, _plot, _resume
+from sonde.imagination import Optimistic
+from sonde.objectives import InformationGain
 from sonde.runs._run import build_explorer
 from sonde.runs._store import RunStore
+from sonde.worlds import Pendulum
 
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "own_robot.py"
@@ -25,14 +27,14 @@ CONFIG = RunConfig(
     world=OwnSystem(states=("angle", "speed"), actions=("torque",)),
     rounds=3,
     horizon=8,
-    particles=2,
+    method=Method(Optimistic(particles=2), InformationGain()),
     model=GaussianProcess(steps=3, rank=8),
     solver=ICEM(horizon=3, samples=8, elites=2, iterations=2),
 )
 
 
 def measured(number: int) -> Trajectory:
-    """An episode of a damped swing under random torques, 5 to 7 steps long."""
+    """A rollout of a damped swing under random torques, 5 to 7 steps long."""
     rng = np.random.default_rng(number)
     states, actions = [rng.normal(size=2)], rng.uniform(-1, 1, size=(4 + number, 1))
     for u in actions:
@@ -50,7 +52,7 @@ def same(first: list[np.ndarray], second: list[np.ndarray]) -> bool:
 
 
 def from_measurements(config: RunConfig, trajectories: list[Trajectory]) -> list[np.ndarray]:
-    """What an explorer that was never saved makes of the same measurements."""
+    """What an explorer that was never saved learns from the same measurements."""
     explorer = build_explorer(config)
     for trajectory in trajectories:
         explorer.tell(trajectory)
@@ -64,7 +66,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory) -> Path:
-    """A run whose program was started anew for every episode."""
+    """A run whose program was started again for every round."""
     folder = tmp_path_factory.mktemp("own") / "run"
     for number in (1, 2, 3):
         with Experiment(folder, CONFIG) as experiment:
@@ -77,20 +79,21 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
-def test_restarts_change_nothing(finished):
+@pytest.mark.slow
+def test_restarted_experiment_gives_the_same_model(finished):
     with Experiment(finished, CONFIG) as experiment:
         assert experiment.finished and experiment.explorer.transitions == 5 + 6 + 7
         assert same(leaves(experiment.explorer), from_measurements(CONFIG, [measured(n) for n in (1, 2, 3)]))
-        for refused in (experiment.ask, lambda: experiment.tell(measured(4))):
-            with pytest.raises(SondeError, match="all 3 episodes were told"):
-                refused()
+        for rejected in (experiment.ask, lambda: experiment.tell(measured(4))):
+            with pytest.raises(SondeError, match="all 3 rounds were told"):
+                rejected()
     rows = RunStore.open(finished).load_metrics()
     assert [row["transitions"] for row in rows] == [5, 11, 18]
     assert all(row["planned_information_gain"] is None and "return/park" not in row for row in rows)
 
 
 @pytest.mark.parametrize("moment", ["append_metrics", "save_checkpoint", "save_policies"])
-def test_a_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypatch, moment):
+def test_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypatch, moment):
     class Killed(BaseException):
         pass
 
@@ -99,7 +102,7 @@ def test_a_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypa
 
     for number in (1, 2, 3):
         with pytest.raises(Killed), Experiment(tmp_path / "run", CONFIG) as experiment, monkeypatch.context() as patch:
-            assert experiment.round == number - 1, "the last episode was learned from when the folder was opened"
+            assert experiment.round == number - 1, "the last round was learned from when the folder was opened"
             patch.setattr(RunStore, moment, die)
             experiment.tell(measured(number))
     with Experiment(tmp_path / "run", CONFIG) as experiment:
@@ -108,14 +111,14 @@ def test_a_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypa
     assert [row["transitions"] for row in RunStore.open(tmp_path / "run").load_metrics()] == [5, 11, 18]
 
 
-def test_a_lost_checkpoint_is_learned_again(finished, tmp_path):
+def test_deleted_checkpoint_is_learned_again(finished, tmp_path):
     with Experiment(tmp_path / "run", CONFIG) as experiment:
         for number in (1, 2, 3):
             experiment.tell(measured(number))
     damaged = tmp_path / "run" / "checkpoints" / "0003.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:-3])
     with (
-        pytest.raises(SondeError, match=r"0003 is damaged.*if data/ is whole, remove .*0003\.json"),
+        pytest.raises(SondeError, match=r"0003 is damaged.*if data/ is complete, remove .*0003\.json"),
         Experiment(tmp_path / "run", CONFIG),
     ):
         pass
@@ -131,20 +134,20 @@ def test_a_lost_checkpoint_is_learned_again(finished, tmp_path):
         (lambda t: replace(t, states=t.states[:, :1]), "states must have shape"),
         (lambda t: replace(t, states=t.states * np.nan), "states must be finite"),
         (lambda t: replace(t, actions=t.actions + 3), r"actions must lie in \[-1, 1\]"),
-        (lambda t: replace(t, over=np.zeros(2, bool)), r"over must have shape \[1, 5\], got \[1, 2\]"),
+        (lambda t: replace(t, terminated=np.zeros(2, bool)), r"terminated must have shape \[1, 5\], got \[1, 2\]"),
         (lambda t: t.joined(t), r"at most 8 steps \(the config's horizon\), got 10"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_changes_nothing(tmp_path, change, message):
-    round_number = measured(1)
-    batched = Trajectory(round_number.states[None], round_number.actions[None], round_number.next_states[None])
+def test_measurements_that_cannot_be_used_are_rejected_and_change_nothing(tmp_path, change, message):
+    trajectory = measured(1)
+    batched = Trajectory(trajectory.states[None], trajectory.actions[None], trajectory.next_states[None])
     with Experiment(tmp_path / "run", CONFIG) as experiment:
         with pytest.raises(SondeError, match=message):
-            experiment.tell(change(batched if "at most" in message else round_number))
+            experiment.tell(change(batched if "at most" in message else trajectory))
         assert experiment.round == 0 and files(tmp_path / "run") == {}
 
 
-def test_measurements_from_which_nothing_can_be_learned_are_not_kept(tmp_path, monkeypatch):
+def test_measurements_that_the_model_cannot_learn_from_are_not_kept(tmp_path, monkeypatch):
     def fail(*_):
         raise SondeError("the posterior is not finite")
 
@@ -155,7 +158,7 @@ def test_measurements_from_which_nothing_can_be_learned_are_not_kept(tmp_path, m
     assert files(tmp_path / "run") == {}
 
 
-def test_on_a_restart_measurements_are_kept_though_nothing_can_be_learned_from_them(tmp_path, monkeypatch):
+def test_after_a_restart_measurements_that_the_model_cannot_learn_from_are_kept(tmp_path, monkeypatch):
     """Then the file may be the only copy of what the robot did."""
 
     def die(*_):
@@ -171,19 +174,23 @@ def test_on_a_restart_measurements_are_kept_though_nothing_can_be_learned_from_t
     assert saved
     with monkeypatch.context() as patch:
         patch.setattr(Explorer, "tell", fail)
-        with pytest.raises(SondeError, match="move them away to go on without them"), Experiment(tmp_path / "run", CONFIG):
+        with pytest.raises(SondeError, match="move them away to continue without them"), Experiment(tmp_path / "run", CONFIG):
             pass
     assert files(tmp_path / "run") == saved
 
 
-def test_another_config_is_refused_by_name(finished):
-    other = replace(CONFIG, beta=3.0, model=GaussianProcess(steps=4, rank=8), solver=ICEM())
-    message = r"beta is 2.0 there and 3.0 here; model.steps is 3 there and 4 here; solver.horizon is 3 there and 20 here"
+def test_another_config_is_rejected_and_its_differences_are_named(finished):
+    method = Method(Optimistic(particles=2, beta=3.0), InformationGain())
+    other = replace(CONFIG, method=method, model=GaussianProcess(steps=4, rank=8), solver=ICEM())
+    message = (
+        r"model.steps is 3 there and 4 here; method.imagination.beta is 2.0 there and 3.0 here; "
+        r"solver.horizon is 3 there and 20 here"
+    )
     with pytest.raises(SondeError, match=message), Experiment(finished, other):
         pass
 
 
-def test_folders_and_worlds_that_cannot_be_used_are_refused(finished, tmp_path):
+def test_folders_and_worlds_that_cannot_be_used_are_rejected(finished, tmp_path):
     with pytest.raises(SondeError, match="Sonde can run Pendulum itself"):
         Experiment(tmp_path / "run", replace(CONFIG, world=Pendulum()))
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -202,7 +209,8 @@ def test_folders_and_worlds_that_cannot_be_used_are_refused(finished, tmp_path):
         assert experiment.round == 0
 
 
-def test_tasks_come_afterwards(finished, tmp_path):
+@pytest.mark.slow
+def test_tasks_are_solved_after_exploring(finished, tmp_path):
     def far(x, u, x_next):
         return x_next[1]
 
@@ -219,15 +227,15 @@ def test_tasks_come_afterwards(finished, tmp_path):
                 experiment.solve(wrong)
 
 
-def test_commands_do_what_they_can(finished, tmp_path, capsys):
-    with pytest.raises(SondeError, match="this system is run by its owner"):
-        COMMANDS["resume"]([str(finished)])
+def test_commands_that_need_no_simulator_work_and_others_are_rejected(finished, tmp_path, capsys):
+    with pytest.raises(SondeError, match=r"Sonde cannot run OwnSystem itself; continue with sonde\.Experiment"):
+        _resume.main([str(finished)])
     (tmp_path / "rewards.py").write_text("def far(x, u, x_next):\n    return x_next[1]\n")
     with pytest.raises(SondeError, match=r"OwnSystem has no simulator to evaluate on: run the policy of Experiment\.solve"):
-        COMMANDS["evaluate"]([str(finished), "--task", f"{tmp_path}/rewards.py:far"])
-    COMMANDS["plot"]([str(finished), "--out", str(tmp_path / "curves.png")])
+        _evaluate.main([str(finished), "--task", f"{tmp_path}/rewards.py:far"])
+    _plot.main([str(finished), "--out", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").stat().st_size > 10_000
-    COMMANDS["export"]([str(finished), "--out", str(tmp_path / "all.csv")])
+    _export.main([str(finished), "--out", str(tmp_path / "all.csv")])
     lines = (tmp_path / "all.csv").read_text().splitlines()
     assert len(lines) == 1 + 18 and "angle" in lines[0] and "torque" in lines[0]
     capsys.readouterr()
@@ -236,11 +244,9 @@ def test_commands_do_what_they_can(finished, tmp_path, capsys):
 # The example, as its own program
 
 
-def start(out: Path, cache: Path) -> subprocess.Popen:
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "JAX_COMPILATION_CACHE_DIR": str(cache)}
-    environment |= {"JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1"}
+def start(out: Path) -> subprocess.Popen:
     command = [sys.executable, str(EXAMPLE), "--out", str(out), "--rounds", "3"]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def kill(program: subprocess.Popen) -> None:
@@ -250,29 +256,30 @@ def kill(program: subprocess.Popen) -> None:
     program.stdout.close()
 
 
-def test_the_example_survives_being_killed(tmp_path):
+@pytest.mark.slow
+def test_example_survives_being_killed(tmp_path):
     out, first = tmp_path / "cart", tmp_path / "cart" / "data" / "0001.safetensors"
-    program = start(out, tmp_path / "cache")
+    program = start(out)
     while not (out / "checkpoints" / "0001.json").exists():
         assert program.poll() is None, program.communicate()[0]
         time.sleep(0.02)
     kill(program)
     after_one = first.read_bytes()
-    program = start(out, tmp_path / "cache")
+    program = start(out)
     assert program.stdout is not None
     said = []
     for line in program.stdout:
         said.append(line.strip())
-        if line.startswith("episode 2: running"):  # the cart needs 0.7 s to reach an end of its track
+        if line.startswith("round 2: running"):  # the cart needs 0.7 s to reach an end of its track
             time.sleep(0.15)
             break
     kill(program)
-    assert said == ["going on after episode 1", "episode 2: running"]
+    assert said == ["continuing after round 1", "round 2: running"]
     assert sorted(p.name for p in (out / "data").iterdir()) == ["0001.safetensors"]
-    program = start(out, tmp_path / "cache")
+    program = start(out)
     output, _ = program.communicate()
     assert program.returncode == 0, output
-    assert output.startswith("going on after episode 1\nepisode 2: running") and "parked at" in output
+    assert output.startswith("continuing after round 1\nround 2: running") and "parked at" in output
     store = RunStore.open(out)
     assert store.checkpoints() == [2, 3] and first.read_bytes() == after_one
     assert [row["round"] for row in store.load_metrics()] == [1, 2, 3]
@@ -284,7 +291,7 @@ def test_the_example_survives_being_killed(tmp_path):
     assert same([np.asarray(leaf) for leaf in saved], [np.asarray(leaf) for leaf in jax.tree.leaves(explorer.params)])
 
 
-def test_the_example_and_the_page_are_the_same_program():
+def test_example_and_documentation_are_the_same_program():
     example, page = EXAMPLE.read_text(), (ROOT / "docs" / "own-system.md").read_text()
     assert set(re.findall(r"^(?:from|import) (\w+)", example, re.MULTILINE)) == {"argparse", "time", "numpy", "sonde"}
     assert "jax" not in example

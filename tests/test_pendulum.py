@@ -1,4 +1,4 @@
-"""The pendulum against Gymnasium's Pendulum-v1 and against its closed forms."""
+"""The pendulum against Gymnasium's Pendulum-v1 and closed forms."""
 
 import gymnasium
 import jax
@@ -6,8 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import Pendulum
-from sonde.worlds import pendulum
+from sonde.worlds import Pendulum, _pendulum
 
 WORLD = Pendulum()
 TRANSITIONS = 1000
@@ -15,7 +14,7 @@ TRANSITIONS = 1000
 
 @pytest.fixture(scope="module")
 def transitions():
-    """Angles, speeds and actions of which a good part meets the limits, and what Gymnasium makes of them."""
+    """States and actions, many of them at the limits, and Gymnasium's next states, angles and rewards."""
     rng = np.random.default_rng(0)
     theta = rng.uniform(-np.pi, np.pi, TRANSITIONS)
     speed = rng.uniform(-8, 8, TRANSITIONS)
@@ -40,23 +39,23 @@ def ours(function, *arrays):
     return np.asarray(jax.jit(jax.vmap(function))(*(jnp.asarray(a) for a in arrays)))
 
 
-def test_transitions_are_gymnasiums(transitions, x64):
+def test_transitions_equal_gymnasium(transitions, x64):
     states, actions, observations, angles, _ = transitions
     next_states = ours(WORLD.dynamics, states, actions)
-    assert (np.abs(observations[:, 2]) == 8).sum() > 20, "some transitions must meet the speed limit"
-    assert (np.abs(actions) > 1).sum() > 20, "some torques must lie outside the limits"
+    assert (np.abs(observations[:, 2]) == 8).sum() > 20, "some transitions reach the speed limit"
+    assert (np.abs(actions) > 1).sum() > 20, "some torques lie outside the limits"
     np.testing.assert_allclose(next_states, observations, atol=1e-5)
-    # Gymnasium's own state is in double precision
+    # Gymnasium's internal state is in double precision
     exact = np.stack([np.cos(angles[:, 0]), np.sin(angles[:, 0]), angles[:, 1]], axis=-1)
     np.testing.assert_allclose(next_states, exact, atol=1e-12)
 
 
-def test_transitions_in_single_precision(transitions):
+def test_single_precision_transitions_equal_gymnasium(transitions):
     states, actions, observations, *_ = transitions
     np.testing.assert_allclose(ours(WORLD.dynamics, states, actions), observations, atol=1e-5)
 
 
-def test_swing_up_is_gymnasiums_reward(transitions, x64):
+def test_swing_up_equals_gymnasiums_reward(transitions, x64):
     states, actions, observations, _, rewards = transitions
     inside = np.abs(actions[:, 0]) <= 1
     assert inside.sum() > 800
@@ -64,7 +63,7 @@ def test_swing_up_is_gymnasiums_reward(transitions, x64):
     np.testing.assert_allclose(reward[inside], rewards[inside], atol=1e-10)
 
 
-def test_keep_down_is_swing_up_turned_around(transitions, x64):
+def test_keep_down_is_the_same_reward_relative_to_hanging(transitions, x64):
     states, actions, observations, *_ = transitions
     theta = np.arctan2(states[:, 1], states[:, 0])
     from_hanging = np.pi - np.abs(theta)
@@ -72,7 +71,7 @@ def test_keep_down_is_swing_up_turned_around(transitions, x64):
     np.testing.assert_allclose(ours(WORLD.tasks["keep-down"], states, actions, observations), expected, atol=1e-12)
 
 
-def test_the_best_states_of_the_tasks():
+def test_rewards_are_zero_at_their_best_states():
     zero, up, down = jnp.zeros(1), jnp.array([1.0, 0.0, 0.0]), jnp.array([-1.0, 0.0, 0.0])
     swing_up, keep_down = WORLD.tasks["swing-up"], WORLD.tasks["keep-down"]
     assert swing_up(up, zero, up) == 0 and keep_down(down, zero, down) == 0
@@ -86,7 +85,8 @@ def test_starts_hanging_down_at_rest():
     np.testing.assert_allclose(hanging, [-1, 0, 0], atol=1e-6)
 
 
-def test_process_noise_has_its_mean_and_std(x64):
+@pytest.mark.slow
+def test_process_noise_has_zero_mean_and_the_given_std(x64):
     draws, std = 50_000, 0.3
     x, u = jnp.array([np.cos(0.4), np.sin(0.4), 1.5]), jnp.array([0.7])
     keys = jax.random.split(jax.random.key(5), draws)
@@ -98,7 +98,7 @@ def test_process_noise_has_its_mean_and_std(x64):
     assert np.abs(correlation - np.eye(3)).max() < 5 / np.sqrt(draws)
 
 
-def test_without_noise_a_step_is_the_dynamics():
+def test_step_without_noise_equals_dynamics():
     x, u = jnp.array([np.cos(2.0), np.sin(2.0), -3.0]), jnp.array([-0.2])
     np.testing.assert_array_equal(WORLD.step(x, u, jax.random.key(0)), WORLD.dynamics(x, u))
 
@@ -109,19 +109,19 @@ def test_reachable_set_covers_the_system():
     assert np.isfinite(states).all() and np.abs(actions).max() <= 1
     np.testing.assert_allclose(np.linalg.norm(states[:, :2], axis=1), 1, atol=1e-12)
     counts, _ = np.histogram(np.arctan2(states[:, 1], states[:, 0]), bins=36, range=(-np.pi, np.pi))
-    assert counts.min() >= 5, "every ten degrees of the circle are there"
+    assert counts.min() >= 5, "all angles are covered, in bins of ten degrees"
     assert 7.5 < states[:, 2].max() <= 8 and -8 <= states[:, 2].min() < -7.5
     upright = states[:, 0] > 0.9
-    assert np.abs(states[upright, 2]).min() < 0.5, "upright and slow is reachable"
-    assert np.abs(states[upright, 2]).max() > 6, "upright and fast too"
+    assert np.abs(states[upright, 2]).min() < 0.5, "upright and slow is covered"
+    assert np.abs(states[upright, 2]).max() > 6, "upright and fast is covered"
     assert actions.min() < -0.99 and actions.max() > 0.99
 
 
-def test_reachable_set_is_fixed():
+def test_reachable_set_is_reproducible():
     states, actions = Pendulum(process_noise=0.5).reachable_points()
-    again_states, again_actions = pendulum._reachable.__wrapped__()
-    np.testing.assert_array_equal(states, again_states)
-    np.testing.assert_array_equal(actions, again_actions)
+    same_states, same_actions = _pendulum._reachable.__wrapped__()
+    np.testing.assert_array_equal(states, same_states)
+    np.testing.assert_array_equal(actions, same_actions)
 
 
 def test_narrow_box_has_all_angles_and_slow_speeds():

@@ -1,4 +1,4 @@
-"""Answers by the deadline. Slowness is made by locks, not by the clock: where something must be late it waits to be let go."""
+"""Actions by a deadline. Slow planning is simulated with locks, not with the clock: it waits until it is released."""
 
 import concurrent.futures
 import threading
@@ -11,13 +11,24 @@ import pytest
 from jaxtyping import Array, Float
 
 from control_problems import Linear, problem_of
-from sonde import ICEM, Controller, Experiment, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, realtime
-from sonde.control._deadline import DeadlineRunner, SearchState, Timing, seconds_per_action
+from sonde import (
+    ICEM,
+    METHODS,
+    Controller,
+    Experiment,
+    Explorer,
+    GaussianProcess,
+    OwnSystem,
+    RunConfig,
+    SondeError,
+    SystemSpec,
+)
+from sonde.control import Timing, _deadline
+from sonde.control._deadline import DeadlineRunner, SearchResult, seconds_per_action
 from sonde.objectives import TaskReward
-from sonde.solvers._base import PlanningPolicy
-from sonde.solvers._policy import AnytimePolicy
+from sonde.solvers import AnytimePolicy, PlanningPolicy
 
-FAR = 1e9  # a deadline that nothing misses
+FAR = 1e9  # seconds until a deadline that is always met
 SOLVER = ICEM(horizon=4, samples=8, elites=2, iterations=3)
 SOON = 0.05  # seconds until a deadline that is missed
 
@@ -27,121 +38,121 @@ def goal(x, u, x_next):
 
 
 def plan_of(step: int) -> np.ndarray:
-    """Two runs, three steps ahead; every number tells where it comes from."""
-    return np.array([[[100.0 * step + 10 * ahead + run] for ahead in range(3)] for run in range(2)])
+    """Two seeds, three steps; every number shows where it comes from."""
+    return np.array([[[100.0 * step + 10 * ahead + seed] for ahead in range(3)] for seed in range(2)])
 
 
-INITIAL = SearchState(plan_of(-1), 0, "nothing", 0, 0)
+INITIAL = SearchResult(plan_of(-1), 0, "nothing", 0, 0)
 
 
-class Mind:
-    """Thinks at once, except about the steps in `locks`: until those are released."""
+class FakeSearch:
+    """A search that returns at once, except at the steps in `locks`: there it waits until they are released."""
 
     def __init__(self, *slow_steps: int):
         self.locks = {step: threading.Event() for step in slow_steps}
-        self.search: list[tuple[int, int]] = []  # which step, on what was ready for which
+        self.calls: list[tuple[int, int]] = []  # the step, and the step that the latest result was ready for
 
-    def search_on(self, state_of_search: SearchState, states: np.ndarray, step: int, deadline: float) -> SearchState:
-        self.search.append((step, state_of_search.ready))
+    def __call__(self, latest: SearchResult, states: np.ndarray, step: int, deadline: float) -> SearchResult:
+        self.calls.append((step, latest.next_step))
         if step in self.locks:
             assert self.locks[step].wait(60)
         self.states = states.tolist()
         if np.isnan(states).any():
             raise SondeError("no such state")
-        return SearchState(plan_of(step), step, f"after {step}", step + 1, 4)
+        return SearchResult(plan_of(step), step, f"after {step}", step + 1, 4)
 
 
 def ask(runner: DeadlineRunner, step: int, seconds: float) -> tuple[np.ndarray, bool]:
     return runner(np.zeros((2, 1)), step, time.perf_counter() + seconds)
 
 
-def test_in_time_the_answer_is_the_new_plans_first_action():
-    mind = Mind()
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_action_in_time_is_the_first_of_the_new_plan():
+    search = FakeSearch()
+    runner = DeadlineRunner(search, INITIAL)
     for step in range(3):
         actions, new = ask(runner, step, FAR)
         assert new and np.array_equal(actions, plan_of(step)[:, 0])
-    assert mind.search == [(0, 0), (1, 1), (2, 2)] and runner.state_of_search.iteration_sizes == 4
+    assert search.calls == [(0, 0), (1, 1), (2, 2)] and runner.latest.iterations == 4
 
 
-def test_too_late_the_answer_is_the_last_plans_next_action_at_the_deadline():
-    mind = Mind(1)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_late_action_is_the_next_of_the_latest_plan_and_comes_at_the_deadline():
+    search = FakeSearch(1)
+    runner = DeadlineRunner(search, INITIAL)
     ask(runner, 0, FAR)
     began = time.perf_counter()
     actions, new = ask(runner, 1, SOON)  # it does not wait for the lock, which is released below
     assert time.perf_counter() - began > 0.9 * SOON, "it waits until the deadline"
     assert not new and np.array_equal(actions, plan_of(0)[:, 1])
-    mind.locks[1].set()
+    search.locks[1].set()
     actions, new = ask(runner, 2, FAR)
     assert new and np.array_equal(actions, plan_of(2)[:, 0])
-    assert mind.search == [(0, 0), (1, 1), (2, 2)], "what was state_of_search too late is gone on from"
+    assert search.calls == [(0, 0), (1, 1), (2, 2)], "the search continues from the late result"
 
 
-def test_a_plan_that_was_late_is_the_one_to_fall_back_on():
-    mind = Mind(1, 2)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_a_late_plan_becomes_the_latest_plan():
+    search = FakeSearch(1, 2)
+    runner = DeadlineRunner(search, INITIAL)
     ask(runner, 0, FAR)
     ask(runner, 1, SOON)
-    mind.locks[1].set()
-    assert runner.drain().first == 1
+    search.locks[1].set()
+    assert runner.drain().first_step == 1
     actions, new = ask(runner, 2, SOON)
     assert not new and np.array_equal(actions, plan_of(1)[:, 1])
-    mind.locks[2].set()
+    search.locks[2].set()
 
 
-def test_steps_that_pass_while_it_thinks_are_not_thought_about():
-    mind = Mind(1)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_steps_that_pass_during_a_search_are_skipped():
+    search = FakeSearch(1)
+    runner = DeadlineRunner(search, INITIAL)
     ask(runner, 0, FAR)
     answers = [ask(runner, step, SOON)[0] for step in (1, 2, 3)]
-    for answer, ahead in zip(answers, (1, 2, 2), strict=True):  # a plan that has come to its end goes on with its last action
+    for answer, ahead in zip(answers, (1, 2, 2), strict=True):  # after the end of the plan, its last action is repeated
         assert np.array_equal(answer, plan_of(0)[:, ahead])
-    mind.locks[1].set()
+    search.locks[1].set()
     actions, new = ask(runner, 4, FAR)
     assert new and np.array_equal(actions, plan_of(4)[:, 0])
-    assert mind.search == [(0, 0), (1, 1), (4, 2)], "planning is told that two steps passed"
+    assert search.calls == [(0, 0), (1, 1), (4, 2)], "the search is told that two steps passed"
 
 
-def test_a_first_step_that_is_late_does_what_there_is_before_any_thinking():
-    mind = Mind(0)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_late_first_action_is_that_of_the_initial_plan():
+    search = FakeSearch(0)
+    runner = DeadlineRunner(search, INITIAL)
     actions, new = ask(runner, 0, SOON)
     assert not new and np.array_equal(actions, plan_of(-1)[:, 0])
-    mind.locks[0].set()
+    search.locks[0].set()
 
 
-def test_arrays_may_be_used_again_while_it_thinks():
-    mind = Mind(0)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_caller_may_reuse_arrays_during_a_search():
+    search = FakeSearch(0)
+    runner = DeadlineRunner(search, INITIAL)
     buffer = np.ones((2, 1))
     actions, _ = runner(buffer, 0, time.perf_counter() + SOON)
     actions += 5.0
     buffer[:] = 7.0
-    mind.locks[0].set()
+    search.locks[0].set()
     runner.drain()
-    assert mind.states == [[1.0], [1.0]] and np.array_equal(INITIAL.plan, plan_of(-1))
+    assert search.states == [[1.0], [1.0]] and np.array_equal(INITIAL.plan, plan_of(-1))
 
 
-def test_a_restart_forgets_what_is_under_way():
-    mind = Mind(0)
-    runner = DeadlineRunner(mind.search_on, INITIAL)
+def test_restart_discards_the_running_search():
+    search = FakeSearch(0)
+    runner = DeadlineRunner(search, INITIAL)
     ask(runner, 0, SOON)
-    threading.Timer(SOON, mind.locks[0].set).start()
+    threading.Timer(SOON, search.locks[0].set).start()
     runner.restart(INITIAL)
-    assert mind.locks[0].is_set() and runner.drain() is INITIAL
+    assert search.locks[0].is_set() and runner.drain() is INITIAL
     ask(runner, 0, FAR)
-    assert mind.search == [(0, 0), (0, 0)]
+    assert search.calls == [(0, 0), (0, 0)]
 
 
-def test_what_fails_in_the_thread_fails_here_and_the_next_call_works():
-    runner = DeadlineRunner(Mind().search_on, INITIAL)
+def test_exception_in_the_thread_is_raised_in_the_caller_and_the_next_call_works():
+    runner = DeadlineRunner(FakeSearch(), INITIAL)
     with pytest.raises(SondeError, match="no such state"):
         runner(np.full((2, 1), np.nan), 0, time.perf_counter() + FAR)
     assert ask(runner, 0, FAR)[1]
 
 
-def test_a_budget_or_a_rate():
+def test_seconds_per_action_come_from_a_budget_or_a_rate():
     assert seconds_per_action(None, None) is None and seconds_per_action(0.3, None) == 0.3
     assert seconds_per_action(None, 50) == pytest.approx(0.018)
     with pytest.raises(SondeError, match=r"budget \(seconds\) or a rate \(Hz\), got both, 0.02 and 50"):
@@ -151,11 +162,12 @@ def test_a_budget_or_a_rate():
             seconds_per_action(None, rate)
 
 
-def test_explorer_and_experiment_take_either(tmp_path):
-    explorer = Explorer("random", GaussianProcess(), SOLVER, state_dim=2, action_dim=1, capacity=10)
+@pytest.mark.slow
+def test_explorer_and_experiment_take_a_budget_or_a_rate(tmp_path):
+    explorer = Explorer(METHODS["random"], GaussianProcess(), SOLVER, SystemSpec.of_size(2, 1), capacity=10)
     assert explorer.ask(rate=20).budget == pytest.approx(0.045) and explorer.ask(0.1).budget == 0.1
-    world = OwnSystem(states=("position", "speed"), actions=("perturbation",))
-    config = RunConfig(world=world, method="random", model=GaussianProcess(), solver=SOLVER)
+    world = OwnSystem(states=("position", "speed"), actions=("push",))
+    config = RunConfig(world=world, method=METHODS["random"], model=GaussianProcess(), solver=SOLVER)
     with Experiment(tmp_path / "run", config) as experiment:
         assert experiment.ask(rate=20).budget == pytest.approx(0.045)
         assert experiment.solve(goal, rate=20).budget == pytest.approx(0.045)
@@ -164,7 +176,7 @@ def test_explorer_and_experiment_take_either(tmp_path):
                 ask_both(budget=0.1, rate=20)
 
 
-def test_timing_counts(monkeypatch):
+def test_timing_counts_calls_and_keeps_recent_durations(monkeypatch):
     timing = Timing()
     assert np.isnan(timing.quantile(0.5))
     for milliseconds in range(1, 102):
@@ -172,14 +184,14 @@ def test_timing_counts(monkeypatch):
     assert (timing.calls, timing.late, timing.worst) == (101, 2, 0.101)
     assert timing.quantile(0.5) == pytest.approx(0.051) and timing.quantile(0.99) == pytest.approx(0.1)
     assert str(timing) == "101 actions, 2 late; median 51.0 ms, p99 100.0 ms, worst 101.0 ms"
-    monkeypatch.setattr(realtime, "REMEMBERED", 2)
+    monkeypatch.setattr(_deadline, "RECENT_CALLS", 2)
     short = Timing()
     for seconds in (9.0, 1.0, 2.0):
         short.add(seconds, late=False)
     assert (short.calls, short.worst, short.quantile(1.0)) == (3, 9.0, 2.0)
 
 
-# a controller with a planner behind it
+# ---- a controller with a planner ---------------------------------------------------------------------------------------------
 
 STATES = np.linspace(-1.0, 1.0, 12).reshape(6, 1, 2)
 
@@ -196,30 +208,30 @@ def controller(num_seeds: int = 1, budget: float | None = FAR) -> Controller:
 
 
 def scripted(monkeypatch, *answers: bool) -> None:
-    """All planning ends before anyone looks; whether it was in time is read from a script."""
+    """All planning finishes at once; whether it was in time is read from a script."""
     script = list(answers)
 
     def done_by(deadline: float, work: concurrent.futures.Future) -> bool:
         concurrent.futures.wait([work])
         return script.pop(0)
 
-    monkeypatch.setattr(realtime, "done_by", done_by)
+    monkeypatch.setattr(_deadline, "done_by", done_by)
 
 
-class ByHand:
-    """The planner of a single run, step by step and without any clock: what a controller's search are compared with."""
+class Reference:
+    """The planner of a single seed, step by step and without a clock: what a controller is compared with."""
 
     def __init__(self, timed: Controller):
         with jax.enable_x64(True):
             self.policy = jax.tree.map(lambda leaf: leaf[0], timed.policy)
-            self.key, self.state = timed._plan_keys[0, 0], self.policy.start()
+            self.key, self.state = timed._plan_keys[0, 0], self.policy.initial_state()
             self.improve = jax.jit(lambda *arguments: self.policy.improve(*arguments, SOLVER.samples))
 
-    def step(self, number: int, search_on: bool = True) -> np.ndarray:
-        """The plan [H, du] of this step; without planning, what is left of the last one."""
+    def step(self, number: int, plans: bool = True) -> np.ndarray:
+        """The plan [H, du] of this step; without planning, the rest of the previous one."""
         with jax.enable_x64(True), jax.default_matmul_precision("highest"):
             search, key = self.policy.begin(self.state), jax.random.fold_in(self.key, number)
-            for iteration in range(SOLVER.iterations if search_on else 0):
+            for iteration in range(SOLVER.iterations if plans else 0):
                 last = jnp.asarray(iteration == SOLVER.iterations - 1)
                 x = jnp.asarray(STATES[number, 0])
                 search = self.improve(search, x, key, jnp.asarray(iteration), last)
@@ -227,11 +239,12 @@ class ByHand:
             return np.asarray(plan)
 
 
-def test_after_a_miss_the_planner_goes_on_from_what_it_thought_too_late(monkeypatch):
-    scripted(monkeypatch, True, False, True, True)  # step 0; step 1 is late; step 2 finds it done, and is in time itself
+@pytest.mark.slow
+def test_after_a_missed_deadline_planning_continues_from_the_late_plan(monkeypatch):
+    scripted(monkeypatch, True, False, True, True)  # step 0; step 1 is late; step 2 finds it finished, and is in time itself
     timed = controller()
-    hand = ByHand(timed)
-    plans = [hand.step(number) for number in range(3)]
+    reference = Reference(timed)
+    plans = [reference.step(number) for number in range(3)]
     answers, iterations = [], []
     for x in STATES[:3]:
         answers.append(timed(x)[0])
@@ -240,18 +253,19 @@ def test_after_a_miss_the_planner_goes_on_from_what_it_thought_too_late(monkeypa
     assert iterations == [3, 0, 3] and timed.late == 1 and timed.timing.calls == 3
 
 
-def test_what_is_planned_moves_on_with_steps_that_nobody_thought_about(monkeypatch):
-    # step 1 is late and still under way at steps 2 and 3
+def test_plan_is_shifted_over_steps_without_a_search(monkeypatch):
+    # step 1 is late and still running at steps 2 and 3
     scripted(monkeypatch, True, False, False, False, True, True)
     timed = controller()
-    hand = ByHand(timed)
-    plans = [hand.step(number, search_on=number not in (2, 3)) for number in range(5)]
+    reference = Reference(timed)
+    plans = [reference.step(number, plans=number not in (2, 3)) for number in range(5)]
     answers = [timed(x)[0] for x in STATES[:5]]
     np.testing.assert_allclose(answers, [plans[0][0], plans[0][1], plans[0][2], plans[0][3], plans[4][0]], atol=1e-12)
     assert timed.late == 3
 
 
-def test_an_episode_begins_anew_after_a_miss(monkeypatch):
+@pytest.mark.slow
+def test_reset_after_a_missed_deadline_starts_a_new_episode(monkeypatch):
     scripted(monkeypatch, True, False, *[True] * 6)
     timed = controller()
     timed(STATES[0])
@@ -264,7 +278,8 @@ def test_an_episode_begins_anew_after_a_miss(monkeypatch):
     np.testing.assert_allclose(again, [free(x) for x in STATES], atol=1e-12)
 
 
-def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
+@pytest.mark.slow
+def test_restarted_episodes_are_the_same_with_and_without_a_budget():
     free, timed = controller(num_seeds=2, budget=None), controller(num_seeds=2)
     states = np.concatenate([STATES, -STATES], axis=1)
     for number, x in enumerate(states):
@@ -274,24 +289,24 @@ def test_runs_that_begin_anew_under_a_budget_are_those_without_one():
                 each.restart_episodes(np.array([number == 1, number == 3]))
 
 
-def test_a_run_that_begins_anew_has_no_last_plan(monkeypatch):
+def test_seed_with_a_restarted_episode_has_no_latest_plan(monkeypatch):
     scripted(monkeypatch, True, False, False)
     timed = controller(num_seeds=2)
     x = np.concatenate([STATES[0], -STATES[0]])
     timed(x)
-    plan = timed._runner.state_of_search.plan
+    plan = timed._runner.latest.plan
     timed.restart_episodes(np.array([False, True]))
     np.testing.assert_array_equal(timed(x), [plan[0, 1], [0.0]])
     np.testing.assert_array_equal(timed(x), [plan[0, 2], [0.0]])
 
 
-def test_before_any_thinking_it_does_nothing(monkeypatch):
+def test_late_first_action_is_zero(monkeypatch):
     scripted(monkeypatch, False)
     timed = controller()
     assert timed(STATES[0]) == 0 and (timed.late, timed.iterations) == (1, 0)
 
 
-def test_a_thread_ends_with_its_controller():
+def test_thread_ends_with_its_controller():
     before = set(threading.enumerate())
     timed = controller()
     timed(STATES[0])
@@ -302,15 +317,15 @@ def test_a_thread_ends_with_its_controller():
 
 
 class Waiting(AnytimePolicy):
-    """Plans to count on from 0.1, in compiled code that waits outside of JAX until it is let go."""
+    """Counts up from 0.1, in compiled code that waits outside of JAX until it is released."""
 
     count: Float[Array, ""]
 
-    def start(self):
+    def initial_state(self):
         return self.count
 
     def act(self, state, x, key):
-        pytest.fail("a policy with a budget thinks in turns")
+        pytest.fail("a policy with a budget plans in iterations")
 
     def iteration_sizes(self, share=1.0):
         return (1,)
@@ -332,10 +347,10 @@ class Waiting(AnytimePolicy):
         return np.asarray(search)
 
 
-def test_compiled_code_that_hangs_does_not_hold_the_caller(monkeypatch):
-    # only the second call, which hangs, comes to its deadline; the third first collects what that one state_of_search
-    patience, done_by = iter([FAR, SOON, FAR, FAR]), realtime.done_by
-    monkeypatch.setattr(realtime, "done_by", lambda _, work: done_by(time.perf_counter() + next(patience), work))
+def test_caller_does_not_wait_for_compiled_code_that_hangs(monkeypatch):
+    # only the second call, which hangs, reaches its deadline; the third one collects its result first
+    patience, done_by = iter([FAR, SOON, FAR, FAR]), _deadline.done_by
+    monkeypatch.setattr(_deadline, "done_by", lambda _, work: done_by(time.perf_counter() + next(patience), work))
     Waiting.go.set()
     with jax.enable_x64(True):
         timed = Controller(Waiting(jnp.asarray([0.1])), jax.random.split(jax.random.key(0), 1), 2, FAR)

@@ -1,4 +1,4 @@
-"""Soft actor-critic, on problems whose answer is known."""
+"""Soft actor-critic on problems with known solutions."""
 
 import dataclasses
 
@@ -8,20 +8,30 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from sonde import MountainCar, Pendulum, ProbabilisticEnsemble, RunConfig, SondeError, TrueDynamics, evaluate, preset, rollout
-from sonde._internal.randomness import round_keys, for_purpose
-from sonde.control._controller import Controller
-from sonde.control.deploy import load_policy
+from sonde import (
+    SAC,
+    Controller,
+    Learned,
+    ProbabilisticEnsemble,
+    RunConfig,
+    SondeError,
+    TaskSetup,
+    TrueDynamics,
+    evaluate,
+    load_policy,
+    preset,
+    rollout,
+)
+from sonde._internal.randomness import for_purpose, round_keys
 from sonde.data import Data
 from sonde.imagination import Mean, Optimistic
-from sonde.models._base import Prediction, Posterior
+from sonde.models import Posterior, Prediction
 from sonde.objectives import TaskReward
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
-from sonde.solvers._actor import squashed
-from sonde.solvers._base import ControlProblem
-from sonde.solvers._sac import SAC
-from sonde.solvers._solve import solve
+from sonde.solvers import ControlProblem, solve
+from sonde.solvers._actor import squashed_gaussian
+from sonde.worlds import MountainCar, Pendulum
 
 DISCOUNT = 0.9
 SMALL = SAC(
@@ -51,7 +61,7 @@ def visited(states):
 
 
 class Known(Posterior):
-    """Five little worlds in one, told apart by the second number of the state; each isolates one thing that can go wrong."""
+    """Five small worlds in one, told apart by the second state; each isolates one thing that can go wrong."""
 
     def predict(self, x, u):
         after = jnp.stack([x[0], x[0], -x[0], -x[0], u[0]])[x[1].astype(int)]
@@ -62,11 +72,11 @@ class Known(Posterior):
 def known_reward(x, u, x_next):
     del x_next
     rewards = [
-        jnp.ones(()),  # constant: can the critics learn a number at all
-        x[0],  # of the state, which stays: do they look at the state
-        jnp.where(x[0] > 0, 1.0, 0.0),  # every other step: do they discount
+        jnp.ones(()),  # constant: do the critics learn a number at all
+        x[0],  # of the state, which is constant: do they depend on the state
+        jnp.where(x[0] > 0, 1.0, 0.0),  # at every other step: do they discount
         -((u[0] - 0.5 * x[0]) ** 2),  # of the action, given the state: does the actor follow the critics
-        -((x[0] - 0.5) ** 2),  # of the state that the last action chose: does it look ahead
+        -((x[0] - 0.5) ** 2),  # of the state that the previous action chose: does the actor look ahead
     ]
     return jnp.stack(rewards)[x[1].astype(int)]
 
@@ -77,12 +87,13 @@ def trained():
         signs = jnp.where(jnp.arange(40) % 2 == 0, 1.0, -1.0)
         states = jnp.stack([jnp.stack([signs, jnp.full(40, float(kind))], axis=1) for kind in range(5)])
         data = jax.vmap(visited)(states)
-        problem = ControlProblem(Known(), Mean(), TaskReward(known_reward), 2, 1, 1)
+        problem = ControlProblem(Known(), Mean(), TaskReward(known_reward), 2, 1)
         keys = jax.random.split(jax.random.key(0), 5)
         return jax.jit(jax.vmap(lambda data, key: SMALL.train(problem, data, key)))(data, keys)
 
 
-def learned(trained, kind):
+def values_and_actions(trained, kind):
+    """What was learned in one of the five worlds, as functions of the state."""
     one = jax.tree.map(lambda leaf: leaf[kind], trained)
     value = lambda x, u=0.0: float(one.value(jnp.asarray([x, float(kind)]), jnp.asarray([u])))
 
@@ -93,40 +104,41 @@ def learned(trained, kind):
     return value, action
 
 
-def test_world_1_a_constant_reward(trained):
-    value, _ = learned(trained, 0)
+@pytest.mark.slow
+def test_world_1_value_of_a_constant_reward(trained):
+    value, _ = values_and_actions(trained, 0)
     assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT), rel=0.05)
 
 
-def test_world_2_a_reward_of_the_state(trained):
-    value, _ = learned(trained, 1)
+def test_world_2_value_of_a_reward_that_depends_on_the_state(trained):
+    value, _ = values_and_actions(trained, 1)
     assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT), rel=0.05)
     assert value(-1.0) == pytest.approx(-1 / (1 - DISCOUNT), rel=0.05)
 
 
-def test_world_3_a_reward_later_is_worth_less(trained):
-    value, _ = learned(trained, 2)
+def test_world_3_later_rewards_are_discounted(trained):
+    value, _ = values_and_actions(trained, 2)
     assert value(1.0) == pytest.approx(1 / (1 - DISCOUNT**2), rel=0.05)
     assert value(-1.0) == pytest.approx(DISCOUNT / (1 - DISCOUNT**2), rel=0.05)
     assert value(1.0) - value(-1.0) == pytest.approx(1 / (1 + DISCOUNT), rel=0.2)
 
 
-def test_world_4_a_reward_of_the_action_given_the_state(trained):
-    value, action = learned(trained, 3)
+def test_world_4_actions_maximise_a_reward_that_depends_on_the_state(trained):
+    value, action = values_and_actions(trained, 3)
     assert action(1.0) == pytest.approx(0.5, abs=0.1) and action(-1.0) == pytest.approx(-0.5, abs=0.1)
-    # the policy keeps some entropy, so that the best action is worth a little less than nothing; the wrong one is 1 worse
+    # the policy keeps some entropy, so the value of the best action is slightly below 0; that of the wrong one is 1 lower
     assert value(1.0, 0.5) == pytest.approx(0.0, abs=0.3)
     assert value(1.0, 0.5) - value(1.0, -0.5) == pytest.approx(1.0, abs=0.2)
 
 
-def test_world_5_a_reward_that_an_action_brings_later(trained):
-    value, action = learned(trained, 4)
+def test_world_5_actions_maximise_a_later_reward(trained):
+    value, action = values_and_actions(trained, 4)
     assert action(1.0) == pytest.approx(0.5, abs=0.1) and action(-1.0) == pytest.approx(0.5, abs=0.1)
     assert value(-1.0, 0.5) == pytest.approx(-2.25, abs=0.3)
 
 
-class Doubtful(Posterior):
-    """Stays where it is, as far as it knows."""
+class Uncertain(Posterior):
+    """x' = x, with a large epistemic std."""
 
     scale: jax.Array
 
@@ -134,9 +146,9 @@ class Doubtful(Posterior):
         return Prediction(x, self.scale * jnp.ones_like(x), 0 * x)
 
 
-def doubtful_problem(objective=None):
+def uncertain_problem(objective=None):
     objective = objective or TaskReward(lambda x, u, x_next: x_next[0] - x_next[1] - x[0] + x[1] - u[0] ** 2)
-    return ControlProblem(Doubtful(jnp.ones(1)), Optimistic(beta=1.0), objective, 2, 1, 1)
+    return ControlProblem(Uncertain(jnp.ones(1)), Optimistic(beta=1.0), objective, 2, 1)
 
 
 def some_data(num_seeds=1):
@@ -144,15 +156,16 @@ def some_data(num_seeds=1):
     return jax.vmap(visited)(states)
 
 
-def test_optimism_is_part_of_the_policy(tmp_path):
-    problem, data = doubtful_problem(), some_data()
+@pytest.mark.slow
+def test_eta_is_part_of_the_policy(tmp_path):
+    problem, data = uncertain_problem(), some_data()
     policy = solve(dataclasses.replace(SMALL, training_steps=6), problem, data, jax.random.split(jax.random.key(2), 1))
     outputs = policy.network.weights[-1].shape[-1] // 2
     assert outputs == problem.control_dim == 3
     one = jax.tree.map(lambda leaf: leaf[0], policy)
     controls = jnp.tanh(one.network(one.normaliser(data.states[0]))[:, :3])
-    assert np.all(controls[:, 1] > 0.5) and np.all(controls[:, 2] < -0.5), "eta goes where the reward is"
-    assert np.all(np.abs(controls[:, 0]) < 0.3), "the action costs"
+    assert np.all(controls[:, 1] > 0.5) and np.all(controls[:, 2] < -0.5), "eta maximises the reward"
+    assert np.all(np.abs(controls[:, 0]) < 0.3), "actions have a cost"
 
     path = tmp_path / "policy.safetensors"
     path.write_bytes(policy.to_bytes())
@@ -162,16 +175,18 @@ def test_optimism_is_part_of_the_policy(tmp_path):
         np.testing.assert_allclose(deployed(x), expected, atol=1e-5)
 
 
-def test_without_measurements_it_still_trains():
+@pytest.mark.slow
+def test_policy_can_be_trained_without_measurements():
     data = jax.tree.map(lambda leaf: leaf[None], Data.empty(10, 2, 1))
     small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=2)
-    policy = solve(small, doubtful_problem(), data, jax.random.split(jax.random.key(2), 1))
+    policy = solve(small, uncertain_problem(), data, jax.random.split(jax.random.key(2), 1))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy))
 
 
-def test_runs_in_lockstep_are_those_alone():
+@pytest.mark.slow
+def test_seeds_in_lockstep_equal_single_seeds():
     small = dataclasses.replace(SMALL, training_steps=2, gradient_steps=5)
-    problem = ControlProblem(Doubtful(jnp.ones((2, 1))), Optimistic(), doubtful_problem().objective, 2, 1, 1)
+    problem = ControlProblem(Uncertain(jnp.ones((2, 1))), Optimistic(beta=1.0), uncertain_problem().objective, 2, 1)
     keys, data = jax.random.split(jax.random.key(3), 2), some_data(2)
     together = solve(small, problem, data, keys)
     for index in range(2):
@@ -181,19 +196,20 @@ def test_runs_in_lockstep_are_those_alone():
             np.testing.assert_allclose(a, b, atol=1e-4)
 
 
-def test_imagined_nonsense_is_left_out():
+@pytest.mark.slow
+def test_imagined_steps_with_nonfinite_rewards_are_replaced():
     def reward(x, u, x_next):
         return jnp.where(x[0] > 0, jnp.nan, 1.0)
 
     small = dataclasses.replace(SMALL, training_steps=2, gradient_steps=5)
-    policy = solve(small, doubtful_problem(objective=TaskReward(reward)), some_data(), jax.random.split(jax.random.key(2), 1))
+    policy = solve(small, uncertain_problem(objective=TaskReward(reward)), some_data(), jax.random.split(jax.random.key(2), 1))
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy))
 
 
-def test_density_of_squashed_controls_is_one_in_all():
+def test_density_of_squashed_controls_integrates_to_one():
     output = jnp.asarray([0.3, -0.1], jnp.float32)  # mean, raw log std
     noise = jnp.linspace(-9, 9, 40_001, dtype=jnp.float32)[:, None]
-    controls, log_density = squashed(jnp.broadcast_to(output, (len(noise), 2)), noise)
+    controls, log_density = squashed_gaussian(jnp.broadcast_to(output, (len(noise), 2)), noise)
     u, density = np.asarray(controls[:, 0], np.float64), np.exp(np.asarray(log_density, np.float64))
     assert integrate.trapezoid(density, u) == pytest.approx(1.0, abs=2e-3)
     std = np.exp(-5 + 3.5 * (np.tanh(-0.1) + 1))
@@ -202,25 +218,26 @@ def test_density_of_squashed_controls_is_one_in_all():
     assert density[at] == pytest.approx(expected, rel=1e-3)
 
 
-def test_what_compares_particles_is_refused():
-    with pytest.raises(SondeError, match="take the solver icem"):
-        dataclasses.replace(preset("mountain-car-lite"), method="cee-us")
+def test_objectives_that_compare_particles_are_rejected():
+    with pytest.raises(SondeError, match="use the solver icem"):
+        preset("mountain-car-lite").with_method("cee-us")
 
 
-def test_rare_and_tiny_rewards_keep_their_weight():
-    """Soft actor-critic sees rewards in units of their own size, however small, and a unit once found stays."""
+def test_rewards_of_any_size_are_scaled_to_the_same_unit():
+    """The unit of returns follows the rewards, however small they are; without rewards it is 0."""
     unit = 1 / (1 - SMALL.discount) ** 0.5
     rewards = jnp.zeros((2, 128), jnp.float32)
-    assert float(SMALL._scale(rewards, jnp.asarray(2))) == 0
+    assert float(SMALL._return_scale(rewards, jnp.asarray(2))) == 0
     for size in (1e-30, 1.0, 1e20):
-        scale = SMALL._scale(rewards.at[0].set(size), jnp.asarray(1))
+        scale = SMALL._return_scale(rewards.at[0].set(size), jnp.asarray(1))
         assert float(scale) == pytest.approx(size * unit, rel=1e-5)
 
 
-def test_a_policy_that_diverged_is_withheld():
+@pytest.mark.slow
+def test_diverged_policy_is_rejected():
     wild = dataclasses.replace(SMALL, training_steps=1, gradient_steps=20, actor_learning_rate=1e30)
     with pytest.raises(SondeError, match="lower its learning rates"):
-        solve(wild, doubtful_problem(), some_data(), jax.random.split(jax.random.key(2), 1))
+        solve(wild, uncertain_problem(), some_data(), jax.random.split(jax.random.key(2), 1))
 
 
 @pytest.mark.parametrize(
@@ -236,43 +253,46 @@ def test_a_policy_that_diverged_is_withheld():
         {"target_entropy": float("inf")},
     ],
 )
-def test_settings_that_cannot_work_are_refused(change):
+def test_settings_that_cannot_work_are_rejected(change):
     with pytest.raises(SondeError, match=next(iter(change))):
         dataclasses.replace(SMALL, **change)
 
 
-def test_a_run_saves_its_policies_and_resumes_bit_for_bit(tmp_path):
+@pytest.mark.slow
+def test_run_saves_its_policies_and_resumes_bit_for_bit(tmp_path):
     small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=3)
     model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
     config = RunConfig(world=MountainCar(), model=model, solver=small, rounds=2, horizon=10, evaluation_horizon=10)
     store = RunStore.create(tmp_path / "run", config)
-    explorer = run(store, lambda *_: None)
+    explorer = run(store)
     files = {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")}
     assert {path.stem for path in files if path.parent.name == "policies"} == {"explore", "reach-goal"}
     assert load_policy(store.folder / "policies" / "reach-goal.safetensors")(np.zeros(2)).shape == (1,)
 
-    again = run(RunStore.open(store.folder), lambda *_: None, from_round=1)
+    again = run(RunStore.open(store.folder), from_round=1)
     assert again.round == explorer.round == 2
     assert {path: path.read_bytes() for path in store.folder.rglob("*.safetensors")} == files
 
 
-def on_the_true(world, solver, rounds):
-    """Returns [episodes] and trajectories of one policy, trained on the true system from states that it can reach."""
+def on_true_dynamics(world, solver, rollouts):
+    """Returns [S] of one policy and trajectories from other starts, trained on the true dynamics from reachable states."""
     states, actions, next_states = map(jnp.asarray, world.reachable())
     data = jax.tree.map(lambda leaf: leaf[None], Data(states, actions, next_states, jnp.asarray(len(states))))
-    task, keys = next(iter(world.tasks)), round_keys([0], 0)
-    played = evaluate(world, TrueDynamics(world), task, solver, 200, keys, data)
-    starts = [Controller(played.policy, for_purpose(keys, f"start/{n}"), world.state_dim) for n in range(rounds)]
+    setup, keys = TaskSetup.named(world, next(iter(world.tasks)), solver, 200), round_keys([0], 0)
+    played = evaluate(setup, Learned(TrueDynamics(world), data), keys)
+    starts = [Controller(played.policy, for_purpose(keys, f"start/{n}"), world.state_dim) for n in range(rollouts)]
     return played.returns, [rollout(world, controller, 200) for controller in starts]
 
 
-def test_alone_it_solves_the_true_mountain_car():
-    _, trajectories = on_the_true(MountainCar(), preset("mountain-car-lite").solver, 10)
+@pytest.mark.slow
+def test_policy_trained_on_the_true_dynamics_solves_mountain_car():
+    _, trajectories = on_true_dynamics(MountainCar(), preset("mountain-car-lite").solver, 10)
     reached = [bool(np.any((t.next_states[..., 0] >= 0.45) & (t.next_states[..., 1] >= 0))) for t in trajectories]
     assert sum(reached) == 10
-    assert len({t.states[0, 0, 0] for t in trajectories}) == 10, "each from a start of its own"
+    assert len({t.states[0, 0, 0] for t in trajectories}) == 10, "each starts in another state"
 
 
-def test_alone_it_swings_up_the_true_pendulum():
-    returns, _ = on_the_true(Pendulum(), preset("mountain-car").solver, 0)
-    assert returns[0] > -450, "iCEM with the true equations gets about -370, random actions less than -1000"
+@pytest.mark.slow
+def test_policy_trained_on_the_true_dynamics_swings_up_the_pendulum():
+    returns, _ = on_true_dynamics(Pendulum(), preset("mountain-car").solver, 0)
+    assert returns[0] > -450, "iCEM on the true dynamics gets about -370, random actions less than -1000"

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from experiments.paper import Panel
 from scipy import stats
 
 from sonde.evaluation._statistics import (
+    Curve,
     Sample,
-    aggregate_scores,
     best_so_far,
     curve_interval,
     estimate,
@@ -15,14 +14,9 @@ from sonde.evaluation._statistics import (
     mean_and_band,
     on_common_rounds,
     paired,
-    panel_span,
     share_interval,
     stratified_interval,
 )
-from sonde.runs.sweep._results import Curve, Results
-
-SWING = Panel("pendulum-pe", "return/swing-up", "swing-up")
-DOWN = Panel("pendulum-pe", "return/keep-down", "keep-down")
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
@@ -31,15 +25,6 @@ def normal(*shape: int, seed: int = 0) -> np.ndarray:
 
 def sample(values, seeds=None) -> Sample:
     return Sample(np.arange(len(values)) if seeds is None else np.array(seeds), np.array(values, float))
-
-
-def rows(panel: Panel, method: str, values, first_episode: int = 1) -> list[dict]:
-    """Values [S, T] as rows."""
-    return [
-        {"setting": panel.setting, "method": method, "seed": seed, "round": first_episode + t, panel.metric: float(value)}
-        for seed, curve in enumerate(values)
-        for t, value in enumerate(curve)
-    ]
 
 
 def test_best_so_far_keeps_the_best():
@@ -53,7 +38,7 @@ def test_band_is_two_standard_errors():
     np.testing.assert_allclose(band, 2 * stats.sem(values))
 
 
-def test_one_seed_has_a_mean_and_no_band():
+def test_single_seed_has_a_mean_and_no_band():
     mean, band = mean_and_band(np.array([[1.0, 2.0]]))
     assert mean.tolist() == [1, 2] and np.isnan(band).all()
     assert np.isnan(curve_interval(np.array([[1.0, 2.0]]))).all()
@@ -61,14 +46,14 @@ def test_one_seed_has_a_mean_and_no_band():
 
 
 @pytest.mark.parametrize("seeds", [1, 3, 4, 10])
-def test_interquartile_mean(seeds):
+def test_interquartile_mean_leaves_out_the_outer_quarters(seeds):
     values = normal(seeds, 5)
     cut = seeds // 4
     np.testing.assert_allclose(iqm(values), np.sort(values, axis=0)[cut : seeds - cut].mean(axis=0))
     np.testing.assert_allclose(iqm(values.T, axis=1), iqm(values))
 
 
-def test_interquartile_mean_does_not_hide_what_is_not_a_number():
+def test_interquartile_mean_does_not_hide_nan():
     assert np.isnan(iqm(np.array([1.0, 2, 3, np.nan])))
 
 
@@ -82,7 +67,7 @@ def test_interval_of_one_group_is_near_scipys(statistic):
     np.testing.assert_array_equal(stratified_interval([values], statistic), curve_interval(values[:, None], statistic)[:, 0])
 
 
-def test_strata_are_resampled_each_by_itself():
+def test_strata_are_resampled_separately():
     """The spread between tasks is no uncertainty: constant groups, far apart, leave none, and add none to that of others."""
     values = normal(12)
     assert stratified_interval([np.full(5, 100.0), np.full(7, -90.0)], np.mean) == pytest.approx((5, 5))  # whatever their sizes
@@ -105,6 +90,7 @@ def test_rounds_share_the_resampled_seeds():
     assert (low[2], high[2]) == pytest.approx((-high[0], -low[0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seeds", "expected"), [(5, 0.83), (10, 0.90), (20, 0.93)])
 def test_coverage_is_as_documented(seeds, expected):
     """Each column is an experiment of its own; 1500 of them know the coverage up to two standard errors of 0.02."""
@@ -134,7 +120,7 @@ def test_wilcoxon_with_ties_counts_all_signs():
 
 
 @pytest.mark.parametrize(("value", "p_t", "p_wilcoxon"), [(0.0, 1.0, 1.0), (0.5, 0.0, 2 / 2**6)])
-def test_equal_differences(value, p_t, p_wilcoxon):
+def test_equal_differences_have_exact_p_values(value, p_t, p_wilcoxon):
     answer = estimate(np.full(6, value))
     assert answer.bootstrap == answer.interval() == (value, value) and (answer.p_t, answer.p_wilcoxon) == (p_t, p_wilcoxon)
 
@@ -147,7 +133,7 @@ def test_the_interval_is_students(seeds, confidence):
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, np.nan, 2.0], [np.inf, -np.inf, 1.0]])
-def test_too_few_or_strange_values_have_no_interval(values):
+def test_too_few_or_infinite_values_have_no_interval(values):
     answer = estimate(np.array(values, float))
     assert np.isnan([*answer.interval(), *answer.bootstrap, answer.p_t, answer.p_wilcoxon]).all() and answer.seeds == len(
         values
@@ -156,78 +142,14 @@ def test_too_few_or_strange_values_have_no_interval(values):
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 10), (3, 10), (10, 10), (1, 1)])
-def test_share_is_clopper_and_pearsons(successes, trials):
+def test_share_interval_is_clopper_and_pearsons(successes, trials):
     low = stats.beta.ppf(0.025, successes, trials - successes + 1) if successes else 0.0
     high = stats.beta.ppf(0.975, successes + 1, trials - successes) if successes < trials else 1.0
     assert share_interval(successes, trials) == pytest.approx((low, high))
 
 
-def test_common_rounds():
+def test_curves_are_compared_on_common_rounds():
     long = Curve(np.array([0]), np.array([1, 2, 3, 4]), np.array([[1.0, 2, 3, 4]]))
     sparse = Curve(np.array([0]), np.array([2, 4, 6]), np.array([[20.0, 40, 60]]))
     first, second = on_common_rounds([long, sparse])
     assert first.rounds.tolist() == [2, 4] and first.values.tolist() == [[2, 4]] and second.values.tolist() == [[20, 40]]
-
-
-def test_scale_runs_from_random_actions_to_the_oracle():
-    references = rows(SWING, "random-actions", [[-100], [-120]], 0) + rows(SWING, "oracle", [[-5], [-15]], 0)
-    scale = panel_span(Results(references + rows(SWING, "opax", [[3, 2]])), SWING)
-    assert scale is not None and (scale.zero, scale.one, scale.top) == (-110, -10, "the oracle")
-    np.testing.assert_allclose(scale.score(np.array([-110.0, -60, -10, 90])), [0, 0.5, 1, 2])
-
-
-def test_scale_without_oracle_ends_at_the_best_method():
-    num_seeds = rows(SWING, "opax", [[-80, -90], [-60, -70]]) + rows(SWING, "random", [[-95], [-95]])
-    scale = panel_span(Results(num_seeds + rows(SWING, "random-actions", [[-100]], 0)), SWING)
-    # best so far of opax: -80 and -60
-    assert scale is not None and (scale.zero, scale.one, scale.top) == (-100, -70, "the best method, opax")
-
-
-@pytest.mark.parametrize("zero", [[], [[-50]]])
-def test_no_scale_without_random_actions_or_with_better_ones(zero):
-    assert panel_span(Results(rows(SWING, "opax", [[-80]]) + rows(SWING, "random-actions", zero, 0)), SWING) is None
-
-
-def test_aggregate_is_over_what_all_methods_have():
-    references = [
-        row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
-    ]
-    swing, down = normal(8, 3), normal(8, 2, seed=1)
-    num_seeds = rows(SWING, "opax", swing) + rows(DOWN, "opax", down) + rows(SWING, "random", swing[:, :2] - 1)
-    alone = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax"])["opax"]
-    assert alone.panels == (SWING, DOWN)
-    finals = [swing.max(1), down.max(1)]
-    assert alone.score == pytest.approx(stats.trim_mean(np.concatenate(finals), 0.25))
-    assert alone.interval == stratified_interval(finals) and alone.interval[0] < alone.score < alone.interval[1]
-
-    both = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax", "random", "h-ucrl"])
-    # random has the swing-up only, and two rounds of it; h-ucrl has nothing
-    assert list(both) == ["opax", "random"] and both["opax"].panels == (SWING,)
-    assert both["opax"].score == pytest.approx(float(iqm(swing[:, :2].max(1))))
-    assert both["opax"].score - both["random"].score == pytest.approx(1)
-
-
-def test_panels_with_fewer_seeds_weigh_the_same_in_an_aggregate():
-    references = [
-        row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
-    ]
-    swing, down = np.linspace(0, 1, 12)[:, None], np.array([[0.2], [0.9], [0.5], [0.7]])
-    num_seeds = rows(SWING, "opax", swing) + rows(DOWN, "opax", down)
-    aggregate = aggregate_scores(Results(merged(references + num_seeds)), [SWING, DOWN], ["opax"])["opax"]
-    # each of the four counts for three of the twelve
-    values = np.sort([*swing[:, 0], *down[:, 0], *down[:, 0], *down[:, 0]])
-    assert aggregate.score == pytest.approx(values[6:18].mean())
-    assert aggregate.interval[0] < aggregate.score < aggregate.interval[1]
-
-
-def test_no_aggregate_without_results():
-    assert aggregate_scores(Results([]), [SWING], ["opax"]) == {}
-    assert aggregate_scores(Results(rows(SWING, "opax", [[1.0]])), [SWING], ["opax"]) == {}
-
-
-def merged(parts: list[dict]) -> list[dict]:
-    """Metrics of the same round in one row, as runs write them."""
-    together: dict[tuple, dict] = {}
-    for row in parts:
-        together.setdefault(tuple(row[name] for name in ("setting", "method", "seed", "round")), {}).update(row)
-    return list(together.values())

@@ -1,4 +1,4 @@
-"""beta: does the region hold what it promises, is it the smallest that does, and does it reach the planner."""
+"""Beta rules: whether the region contains what it should, whether it could be smaller, and whether planners use it."""
 
 import json
 from dataclasses import replace
@@ -11,13 +11,13 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 from gp_reference import condition, data_of, parameters, problem
-from sonde import Prediction, Explorer, GaussianProcess, Pendulum, ProbabilisticEnsemble, SondeError, rollout
-from sonde._internal.lockstep import one_seed
+from sonde import Confidence, Explorer, GaussianProcess, ProbabilisticEnsemble, RunConfig, SondeError, rollout
 from sonde.imagination import Mean, Optimistic, draw_noise
-from sonde.models._prior import Prior
-from sonde.runs._config import from_json, to_json
+from sonde.models import HeldOutBeta, Prediction, RKHSBeta
+from sonde.runs._codec import from_json, to_json
 from sonde.runs._run import build_explorer
-from sonde.theory import exact_information_gain, held_out_beta, mean_norm, rkhs_beta
+from sonde.theory import Prior, exact_information_gain, held_out_beta, mean_norm, one_seed, rkhs_beta
+from sonde.worlds import Pendulum
 from tiny import TINY
 
 FIXED = GaussianProcess(hyperparameters="fixed", rank=0)
@@ -52,20 +52,20 @@ def worst_misses(noise: float, functions: int, seed: int) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("noise", [0.3, 0.05])
-def test_the_region_holds_functions_of_known_norm_everywhere(x64, noise):
-    """In all of 200 x 3 cases; a function counts as missed if it leaves the region anywhere, at any time."""
+def test_rkhs_region_contains_functions_of_known_norm_everywhere(x64, noise):
+    """200 functions at 3 sizes of data; a function counts as missed if it leaves the region anywhere, at any size."""
     misses, betas = worst_misses(noise, 200, seed=1)
     assert np.mean((misses <= betas).all(axis=1)) >= 0.9
-    assert (np.diff(betas, axis=1) > 0).all(), "more data, more information, wider in stds"
-    # and it is no matter of course: with the noise alone, or with a std's usual factor of 2, it would not
+    assert (np.diff(betas, axis=1) > 0).all(), "more data give more information and a larger beta"
+    # a beta of 2 would not be enough
     assert np.mean((misses <= 2.0).all(axis=1)) < 0.9
 
 
-def test_the_norm_in_beta_cannot_be_smaller(x64):
-    """Without noise in the data, the function that is hardest to see attains B stds."""
+def test_norm_in_rkhs_beta_cannot_be_smaller(x64):
+    """Without noise in the data there is a function of norm B that is B stds away from the mean."""
     rng = np.random.default_rng(2)
     x, at, noise, norm = rng.uniform(-1, 1, 6), np.array([0.35]), 1e-3, 3.0
-    # what the data cannot see of a bump at that place
+    # the part of a bump at that place that the data do not determine
     weights = -np.linalg.solve(kernel(x, x) + noise**2 * np.eye(6), kernel(x, at)[:, 0])
     centres, weights = np.append(x, at), np.append(weights, 1.0)
     weights *= norm / np.sqrt(weights @ kernel(centres, centres) @ weights)
@@ -77,13 +77,14 @@ def test_the_norm_in_beta_cannot_be_smaller(x64):
     assert bound == norm and 0.999 * norm < miss <= norm
 
 
-def test_beta_by_hand(x64):
+def test_rkhs_beta_by_hand(x64):
     beta = rkhs_beta(jnp.asarray([1.0, 4.0]), jnp.asarray([2.0, 7.0]), 0.05, 0.5)
     np.testing.assert_allclose(beta, [1 + 0.5 * np.sqrt(2 * (3 + np.log(20))), 4 + 0.5 * np.sqrt(2 * (8 + np.log(20)))])
 
 
-def test_the_norm_of_the_mean(x64):
-    """Against dense algebra; without noise it is at most the truth's, and grows towards it."""
+@pytest.mark.slow
+def test_norm_of_the_mean_agrees_with_dense_algebra_and_approaches_the_truth(x64):
+    """Without noise it is at most the norm of the truth."""
     rng = np.random.default_rng(3)
     z, changes, _ = problem(rng, 30)
     norms = mean_norm(condition(FIXED, parameters(), data_of(z, changes, 40, rng)))
@@ -106,10 +107,10 @@ def test_the_norm_of_the_mean(x64):
     assert estimates[2] > 0.5 * truth
 
 
-# ---- the calibrated region ---------------------------------------------------------------------------------------------------
+# ---- the region by held-out measurements -------------------------------------------------------------------------------------
 
 
-def test_held_out_beta_is_the_smallest_that_holds_the_share(x64):
+def test_held_out_beta_is_the_smallest_with_the_wanted_coverage(x64):
     rng = np.random.default_rng(4)
     mean, std, truth = rng.normal(size=(200, 2)), rng.uniform(0.1, 3, (200, 2)), rng.normal(size=(200, 2))
     rows = rng.uniform(size=200) < 0.6
@@ -121,31 +122,31 @@ def test_held_out_beta_is_the_smallest_that_holds_the_share(x64):
         assert (held(beta * (1 - 1e-9)) < 1 - delta).all()
 
 
-def test_held_out_beta_without_held_out_rows(x64):
+def test_held_out_beta_of_few_rows_is_the_initial_one(x64):
     prediction = Prediction(jnp.zeros((20, 2)), jnp.ones((20, 2)), jnp.ones((20, 2)))
     few = held_out_beta(prediction, jnp.ones((20, 2)), jnp.arange(20) < 9, 0.1, 1.7)
     np.testing.assert_array_equal(few, [1.7, 1.7])
 
 
-# ---- in a run ----------------------------------------------------------------------------------------------------------------
+# ---- in an explorer ----------------------------------------------------------------------------------------------------------
 
 
-def test_beta_of_the_belief_is_what_optimism_uses(x64):
+def test_optimistic_imagination_uses_the_beta_of_the_prediction(x64):
     prediction = Prediction(jnp.zeros(2), jnp.asarray([1.0, 2.0]), jnp.ones(2), beta=jnp.asarray([3.0, 0.5]))
     draws = jax.tree.map(lambda leaf: leaf[0], draw_noise(jax.random.key(0), 1, 2))
     eta = jnp.asarray([1.0, -1.0])
     np.testing.assert_array_equal(Optimistic(beta=9.0).next_state(prediction, eta, draws), [3.0, -1.0])
-    np.testing.assert_array_equal(Mean(beta=9.0).next_state(prediction, eta[:0], draws), [0.0, 0.0])
+    np.testing.assert_array_equal(Mean().next_state(prediction, eta[:0], draws), [0.0, 0.0])
 
 
-def expected_by_theory(explorer: Explorer, run: int) -> np.ndarray:
-    points = np.concatenate([explorer.data.states, explorer.data.actions], axis=-1)[run, : explorer.transitions]
-    information = exact_information_gain(Prior.of(one_seed(explorer.posterior, run)), points)
+def expected_by_theory(explorer: Explorer, seed: int) -> np.ndarray:
+    points = np.concatenate([explorer.data.states, explorer.data.actions], axis=-1)[seed, : explorer.transitions]
+    information = exact_information_gain(Prior.of(one_seed(explorer.posterior, seed)), points)
     return 1.5 + np.sqrt(2 * (information + 1 + np.log(3 / 0.3)))
 
 
-def expected_by_held_out(explorer: Explorer, run: int) -> np.ndarray:
-    params, data = one_seed((explorer.params, explorer.data), run)
+def expected_by_held_out(explorer: Explorer, seed: int) -> np.ndarray:
+    params, data = one_seed((explorer.params, explorer.data), seed)
     predict = jax.jit(lambda p, d: jax.vmap(explorer.model.condition(p, d.without(0.4)).predict)(d.states, d.actions))
     with jax.enable_x64(True):
         prediction, rows = predict(params, data), np.asarray(data.held_out(0.4))
@@ -153,19 +154,21 @@ def expected_by_held_out(explorer: Explorer, run: int) -> np.ndarray:
     return np.quantile(misses[rows], 0.7, axis=0, method="inverted_cdf")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("rule", "expected"),
+    ("settings", "expected"),
     [
-        ({"confidence": "rkhs", "norm_bound": 1.5, "model": FIXED}, expected_by_theory),
-        ({"confidence": "calibrated", "holdout": 0.4}, expected_by_held_out),
+        ({"confidence": Confidence(beta_rule=RKHSBeta(delta=0.3, norm_bound=1.5)), "model": FIXED}, expected_by_theory),
+        ({"confidence": Confidence(holdout=0.4, beta_rule=HeldOutBeta(delta=0.3))}, expected_by_held_out),
     ],
+    ids=["rkhs", "held-out"],
 )
-def test_a_beta_that_follows_the_data_is_right_and_compiles_once(rule, expected):
+def test_explorer_updates_beta_after_each_round_and_compiles_once(settings, expected):
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
         lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
     )
-    explorer = build_explorer(replace(TINY, horizon=13, rounds=4, seeds=2, delta=0.3, **rule))
+    explorer = build_explorer(replace(TINY, horizon=13, rounds=4, seeds=2, **settings))
     counts, betas = [], []
     for _ in range(4):
         explorer.tell(rollout(Pendulum(), explorer.ask(), 13))
@@ -173,8 +176,8 @@ def test_a_beta_that_follows_the_data_is_right_and_compiles_once(rule, expected)
         betas.append(np.asarray(explorer.posterior.beta))
     assert counts[0] > 0 and counts[-1] == counts[0]
     assert not np.array_equal(betas[-1], betas[-2])
-    for run in range(2):
-        np.testing.assert_allclose(betas[-1][run], expected(explorer, run), rtol=1e-6)
+    for seed in range(2):
+        np.testing.assert_allclose(betas[-1][seed], expected(explorer, seed), rtol=1e-6)
     prediction = explorer.predict(np.asarray(explorer.data.states[:, 3]), np.zeros((2, 1)))
     np.testing.assert_array_equal(prediction.beta, betas[-1])
 
@@ -182,39 +185,46 @@ def test_a_beta_that_follows_the_data_is_right_and_compiles_once(rule, expected)
 @pytest.mark.parametrize(
     "changes",
     [
-        {"confidence": "rkhs", "delta": 0.05, "norm_bound": 3.0},
-        {"confidence": "calibrated", "holdout": 0.2},
+        {"confidence": Confidence(beta_rule=RKHSBeta(delta=0.05, norm_bound=3.0))},
+        {"confidence": Confidence(holdout=0.2, beta_rule=HeldOutBeta())},
         {"model": replace(FIXED, input_scales=(1.0, 1.0, 8.0, 1.0), target_scales=(0.4, 0.4, 1.0))},
     ],
 )
-def test_configs_go_to_json_and_back(changes):
+def test_confidence_settings_are_read_back_from_json(changes):
     config = replace(TINY, **changes)
-    assert from_json(to_json(config), "here") == config
-    assert "confidence" not in json.loads(to_json(TINY)), "what was recorded before stays as it is"
-    whole = to_json(config).replace("3.0", "3").replace("8.0", "8")
-    assert from_json(whole, "here") == config, "a whole number is a number"
+    assert from_json(RunConfig, to_json(config), "here") == config
+    assert json.loads(to_json(TINY))["confidence"]["beta_rule"] is None, "beta is a constant by default"
+    integers = to_json(config).replace("3.0", "3").replace("8.0", "8")
+    assert from_json(RunConfig, integers, "here") == config, "an integer is a number"
+
+
+RKHS = {"class": "sonde.models:RKHSBeta", "delta": 0.1, "norm_bound": None}
+HELD_OUT = {"class": "sonde.models:HeldOutBeta", "delta": 0.1, "initial": 2.0}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"confidence": "total"}, "expected 'constant' or 'rkhs' or 'calibrated', got 'total'"),
-        ({"delta": 0.0}, "delta must lie between 0 and 1, got 0.0"),
-        ({"norm_bound": -1.0}, "norm_bound must be above 0, got -1.0"),
-        ({"confidence": "calibrated"}, "needs measurements that no fit sees: set holdout to 0.2, say"),
-        ({"confidence": "rkhs", "model": ProbabilisticEnsemble()}, "is for Gaussian processes, got ProbabilisticEnsemble"),
-        ({"confidence": "rkhs", "holdout": 0.2, "calibrated": True}, "about the model's own stds: turn calibrated off"),
-        ({"confidence": "rkhs", "capacity": 5000}, "takes up to 4000 measurements, got a capacity of 5000"),
+        ({"beta_rule": "total"}, "confidence: beta_rule: expected BetaRule or None, got 'total'"),
+        ({"beta_rule": RKHS | {"delta": 0.0}}, "delta must lie between 0 and 1, got 0.0"),
+        ({"beta_rule": HELD_OUT | {"delta": 1.0}}, "delta must lie between 0 and 1, got 1.0"),
+        ({"beta_rule": HELD_OUT | {"initial": 0.0}}, "initial must be above 0, got 0.0"),
+        ({"beta_rule": RKHS | {"norm_bound": -1.0}}, "norm_bound must be above 0, got -1.0"),
+        ({"beta_rule": HELD_OUT}, "needs measurements that no fit sees: set holdout, for example to 0.2"),
+        ({"beta_rule": RKHS, "model": ProbabilisticEnsemble()}, "is for Gaussian processes, got ProbabilisticEnsemble"),
+        ({"beta_rule": RKHS, "holdout": 0.2, "recalibrate": True}, "applies to the model's own stds: turn recalibrate off"),
+        ({"beta_rule": RKHS, "capacity": 5000}, "takes up to 4000 measurements, got a capacity of 5000"),
         ({"model": {"input_scales": (1.0, 0.0)}}, r"input_scales\[1\] must be above 0, got 0.0"),
     ],
 )
-def test_what_cannot_work_is_refused(changes, message):
-    entries = json.loads(to_json(TINY))
-    model = changes.get("model", {})
+def test_invalid_settings_are_rejected(changes, message):
+    entries, changes = json.loads(to_json(TINY)), dict(changes)
+    model = changes.pop("model", {})
     if isinstance(model, ProbabilisticEnsemble):
         entries["model"] = json.loads(to_json(replace(TINY, model=model)))["model"]
     else:
         entries["model"] |= model
-    entries |= {name: value for name, value in changes.items() if name != "model"}
+    for name, value in changes.items():
+        (entries if name == "capacity" else entries["confidence"])[name] = value
     with pytest.raises(SondeError, match=message):
-        from_json(json.dumps(entries), "here")
+        from_json(RunConfig, json.dumps(entries), "here")

@@ -1,4 +1,4 @@
-"""Predictions about Jacobians: against finite differences, dense algebra on scikit-learn's kernels, and draws of functions."""
+"""Predicted Jacobians: against finite differences, and against dense algebra on scikit-learn's kernels."""
 
 from functools import partial
 
@@ -8,25 +8,28 @@ import numpy as np
 import pytest
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, condition, data_of, parameters, problem, reference_kernel, reference_scale
-from sonde import Prediction, GaussianProcess, Pendulum, Posterior, ProbabilisticEnsemble, SondeError, TrueDynamics
-from sonde.models._calibration import RecalibratedPosterior, PosteriorWithBeta, Factors
+from sonde import GaussianProcess, ProbabilisticEnsemble, SondeError, TrueDynamics
+from sonde.models import KERNELS, RBF, Kernel, Posterior, Prediction
+from sonde.models._calibration import Factors, PosteriorWithBeta, RecalibratedPosterior
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._jacobian import mean_jacobian
-from sonde.models._kernels import KERNELS, Kernel
-from sonde.models._jacobian import predict_jacobian
+from sonde.worlds import Pendulum
 
 COUNT = 2000
-predict = partial(jax.jit, static_argnums=4)(predict_jacobian)
 X, U = np.array([0.3, -0.4]), np.array([0.2])
 
 
-def gp(kernel: str = "rbf", rank: int = 0) -> tuple[GPPosterior, np.ndarray, np.ndarray]:
+@partial(jax.jit, static_argnums=4)
+def predict(posterior, x, u, key, count):
+    return posterior.predict_jacobian(x, u, key, count)
+
+
+def gp(kernel: Kernel = KERNELS["rbf"], rank: int = 0) -> tuple[GPPosterior, np.ndarray, np.ndarray]:
     z, changes, _ = problem(np.random.default_rng(0), 25)
     model = GaussianProcess(kernel=kernel, hyperparameters="fixed", rank=rank)
     return condition(model, parameters(), data_of(z, changes, 30, np.random.default_rng(1))), z, changes
 
 
-def reference_slopes(kernel: str, output: int, z: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def reference_gradient(kernel: str, output: int, z: np.ndarray, change: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and covariance of the gradient of the change at (X, U): central differences of scikit-learn's covariance."""
     scale = reference_scale(kernel, LENGTHSCALES[output])
     k = lambda a, b: reference_kernel(kernel, SIGNAL[output], LENGTHSCALES[output])(a / scale, b / scale)
@@ -40,35 +43,39 @@ def reference_slopes(kernel: str, output: int, z: np.ndarray, change: np.ndarray
     return halves @ mean, halves @ covariance @ halves.T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "tolerance"), [("rbf", 1e-4), ("matern32", 2e-2), ("matern52", 1e-3), ("linear", 1e-6)])
-def test_gaussian_process_slopes_against_dense_algebra(x64, kernel, tolerance):
-    posterior, z, changes = gp(kernel)
+def test_jacobian_of_a_gaussian_process_agrees_with_dense_algebra(x64, kernel, tolerance):
+    posterior, z, changes = gp(KERNELS[kernel])
     prediction = predict(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), COUNT)
     for j in range(2):
-        mean, covariance = reference_slopes(kernel, j, z, changes[:, j])
+        mean, covariance = reference_gradient(kernel, j, z, changes[:, j])
         np.testing.assert_allclose(prediction.mean[j] - np.eye(3)[j], mean, rtol=tolerance, atol=tolerance)
         np.testing.assert_allclose(prediction.std[j], np.sqrt(np.diag(covariance)), rtol=tolerance)
-        # samples have the whole covariance
+        # samples have the full covariance
         samples = np.asarray(prediction.samples[:, j])
         scale = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
         np.testing.assert_allclose(np.cov(samples.T) / scale, covariance / scale, atol=0.1)
         np.testing.assert_allclose(samples.mean(axis=0), prediction.mean[j], atol=0.1 * np.sqrt(np.diag(covariance)).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 30])
-def test_the_mean_jacobian_is_the_slope_of_the_mean(x64, rank):
+def test_mean_jacobian_agrees_with_finite_differences(x64, rank):
     posterior, _, _ = gp(rank=rank)
     prediction = predict(posterior, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
     step, mean = 1e-5, jax.jit(lambda z: posterior.predict(z[:2], z[2:]).mean)
     z = np.concatenate([X, U])
     differences = [(mean(z + step * e) - mean(z - step * e)) / (2 * step) for e in np.eye(3)]
     np.testing.assert_allclose(prediction.mean, np.stack(differences, axis=1), rtol=1e-6, atol=1e-7)
-    automatic = jax.jit(mean_jacobian)(posterior, jnp.asarray(X), jnp.asarray(U))
-    np.testing.assert_allclose(prediction.mean, automatic, rtol=1e-9, atol=1e-10)
+    for form in (posterior, posterior.differentiable()):
+        automatic = jax.jit(lambda p, x, u: p.mean_jacobian(x, u))(form, jnp.asarray(X), jnp.asarray(U))
+        np.testing.assert_allclose(prediction.mean, automatic, rtol=1e-9, atol=1e-10)
 
 
-def test_slopes_in_units_of_given_scales(x64):
-    """The same function told in other units has the same slopes in state units."""
+@pytest.mark.slow
+def test_jacobian_with_given_scales_is_in_state_units(x64):
+    """The same function in other units has the same Jacobian in state units."""
     z, changes, _ = problem(np.random.default_rng(2), 25)
     scales, spread = np.array([2.0, 0.5, 3.0]), np.array([0.2, 5.0])
     model = GaussianProcess(hyperparameters="fixed", rank=0, input_scales=(2.0, 0.5, 3.0), target_scales=(0.2, 5.0))
@@ -91,7 +98,10 @@ def ensemble():
         return model.condition(model.init(2, 1, jax.random.key(3)), data)
 
 
-def test_ensemble_slopes_are_those_of_its_members(x64, ensemble):
+@pytest.mark.slow
+def test_jacobian_of_an_ensemble_is_that_of_its_members(x64, cpu, ensemble):
+    """On the CPU: GPUs round the inputs of products to 11 bits, which is too coarse for finite differences."""
+    ensemble = jax.device_put(ensemble, jax.devices("cpu")[0])
     prediction = predict(ensemble, jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
     members = jax.jit(lambda z: ensemble.predict(z[:2], z[2:]).members.means)
     z, step = np.concatenate([X, U]), 1e-2  # networks are in single precision
@@ -101,32 +111,39 @@ def test_ensemble_slopes_are_those_of_its_members(x64, ensemble):
     np.testing.assert_allclose(prediction.std, differences.std(axis=0), atol=2e-3)
 
 
-def test_calibration_widens_slopes_and_a_beta_does_not(x64, ensemble):
+@pytest.mark.slow
+def test_recalibration_rescales_jacobian_stds_and_beta_does_not(x64, ensemble):
     factors = Factors(jnp.asarray([3.0, 0.5]), jnp.ones(2))
     arguments = (jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 50)
-    times = np.array([[3.0], [0.5]])
+    factor = np.array([[3.0], [0.5]])
     for posterior in (ensemble, gp()[0]):
         plain, wide = predict(posterior, *arguments), predict(RecalibratedPosterior(posterior, factors), *arguments)
         np.testing.assert_allclose(wide.mean, plain.mean)
-        np.testing.assert_allclose(wide.std, times * plain.std, rtol=1e-6)
-        np.testing.assert_allclose(np.std(wide.samples, axis=0), times * np.std(plain.samples, axis=0), rtol=1e-5)
+        np.testing.assert_allclose(wide.std, factor * plain.std, rtol=1e-6)
+        np.testing.assert_allclose(np.std(wide.samples, axis=0), factor * np.std(plain.samples, axis=0), rtol=1e-5)
         same = predict(PosteriorWithBeta(posterior, jnp.full(2, 9.0)), *arguments)
         np.testing.assert_array_equal(same.samples, plain.samples)
 
 
-def test_the_truth_has_no_doubt(x64):
+def test_jacobian_of_the_true_system_has_no_uncertainty(x64):
     prediction = predict(TrueDynamics(Pendulum()), jnp.asarray([1.0, 0.0, 0.0]), jnp.zeros(1), jax.random.key(0), 10)
     assert not np.asarray(prediction.std).any()
     np.testing.assert_allclose(prediction.mean[2], [0.0, 0.75, 1.0, 0.3], atol=1e-12)  # 15 dt sin th + thdot + 6 dt u
 
 
-def test_what_has_no_derivatives_is_refused(x64, monkeypatch):
+class Rough(RBF):
+    """A kernel that does not know the variance of derivatives."""
+
+    slope_variance = None
+
+
+def test_posteriors_and_kernels_without_derivatives_are_rejected(x64):
     class Stubborn(Posterior):
         def predict(self, x, u):
             return Prediction(x, x, x)
 
-    with pytest.raises(SondeError, match="Stubborn does not say how sure it is of its derivatives"):
-        predict_jacobian(Stubborn(), jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
-    monkeypatch.setitem(KERNELS, "rbf", Kernel(*KERNELS["rbf"][:2]))
-    with pytest.raises(SondeError, match="under the kernel 'rbf' have no derivative"):
-        predict_jacobian(gp()[0], jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+    arguments = (jnp.asarray(X), jnp.asarray(U), jax.random.key(0), 10)
+    with pytest.raises(SondeError, match="Stubborn does not say how certain its derivatives are"):
+        Stubborn().predict_jacobian(*arguments)
+    with pytest.raises(SondeError, match=r"the kernel Rough\(\) does not say how .*; implement its slope_variance"):
+        gp(Rough())[0].predict_jacobian(*arguments)

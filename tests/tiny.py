@@ -1,8 +1,8 @@
-"""The smallest run that has all parts, for tests that care about machinery and not about learning."""
+"""The smallest run that has all parts, for tests of the machinery around learning."""
 
-from sonde.models._gaussian_process import GaussianProcess
-from sonde.runs._config import RunConfig
-from sonde.solvers._icem import ICEM
+from sonde.models import GaussianProcess
+from sonde.runs import RunConfig
+from sonde.solvers import ICEM
 
 TINY = RunConfig(
     rounds=3,

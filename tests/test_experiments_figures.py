@@ -5,14 +5,15 @@ import itertools
 import matplotlib.image
 import numpy as np
 import pytest
-from experiments.draw import IQM, MEAN, draw_figure, draw_iqm, panel_rows, paper_figure
-from experiments.paper import FETCH, FIGURES, TRAINED_ON
 from scipy import stats
 
+from experiments import draw
+from experiments.draw import IQM, MEAN, draw_figure, draw_iqm, panel_rows, paper_figure
+from experiments.paper import FETCH, FIGURES, TRAINED_ON
 from sonde._internal.errors import SondeError
 from sonde.methods import METHODS
-from sonde.reproduce import draw
-from sonde.runs.sweep._results import KEYS, Results
+from sonde.runs.sweep import Results
+from sonde.runs.sweep._results import KEYS
 
 METRICS = ("max_epistemic", "max_epistemic_common", "mean_epistemic")
 
@@ -75,7 +76,7 @@ def texts(figure):
 RETURNS = np.array([[1.0, 5, 2, 8], [2, -4, 6, 3], [30, 1, 0, 40]])
 
 
-def test_a_return_is_drawn_best_so_far_with_two_standard_errors_and_its_current_value_thin():
+def test_return_is_drawn_best_so_far_with_two_standard_errors_and_its_current_value_thin():
     results = Results(rows_of("reacher", "opax", RETURNS, "return/reach"))
     ax = axes_of("downstream", results)["reacher", "return/reach"]
     best = np.array([[1.0, 5, 5, 8], [2, 2, 6, 6], [30, 30, 30, 40]])
@@ -88,7 +89,7 @@ def test_a_return_is_drawn_best_so_far_with_two_standard_errors_and_its_current_
     np.testing.assert_allclose(high, best.mean(axis=0) + 2 * stats.sem(best))
 
 
-def test_a_success_rate_is_drawn_as_it_is_now():
+def test_success_rate_is_drawn_as_it_is():
     values = np.array([[0.1, 0.6, 0.2], [0.3, 0.4, 0.3]])
     results = Results(rows_of("fetch-construction", "cee-us", values, "success/flip"))
     ax = axes_of("manipulation", results)["fetch-construction", "success/flip"]
@@ -97,7 +98,7 @@ def test_a_success_rate_is_drawn_as_it_is_now():
     assert [[panel.kind for panel in row] for row in panel_rows("manipulation")] == [["success"] * 3, ["interaction"] * 3]
 
 
-def test_tasks_that_were_tried_once_are_points_side_by_side_among_all_rounds():
+def test_tasks_evaluated_once_are_points_side_by_side_among_all_rounds():
     rows = [
         row for method in ("cee-us", "random") for row in rows_of(FETCH, method, np.full((1, 37), 0.2), "interaction/moving")
     ]
@@ -108,13 +109,14 @@ def test_tasks_that_were_tried_once_are_points_side_by_side_among_all_rounds():
     assert 24 < first < second < 26 and first + second == pytest.approx(50)
     assert ax.get_xlim() == pytest.approx(play.get_xlim(), abs=1) and ax.get_xlim()[0] < 1 and ax.get_xlim()[1] > 37
     assert "25 rounds" in ax.get_xlabel() and "37 rounds" in play.get_xlabel()
-    for shown in (ax, play):  # nothing is less than no success
+    for shown in (ax, play):  # nothing is below no success
         low, high = shown.get_ylim()
         assert -0.1 * high < low < 0
     np.testing.assert_array_equal(line(play, "CEE-US").get_xdata(), np.arange(1, 38))
 
 
-def test_an_uncertainty_is_drawn_as_it_is_on_a_logarithmic_axis():
+@pytest.mark.slow
+def test_uncertainty_is_drawn_as_it_is_on_a_logarithmic_axis():
     values = np.array([[4.0, 1, 2], [2, 3, 0.1]])
     results = Results(rows_of("pendulum-gp", "random", values, "max_epistemic"))
     ax = axes_of("uncertainty", results)["pendulum-gp", "max_epistemic"]
@@ -125,13 +127,13 @@ def test_an_uncertainty_is_drawn_as_it_is_on_a_logarithmic_axis():
     assert low[-1] == ax.get_ylim()[0]  # it would reach below zero
 
 
-def test_a_figure_shows_only_its_own_methods():
+def test_figure_shows_only_its_own_methods():
     results = Results(rows_of("pendulum-gp", "random", np.ones((2, 2)), "max_epistemic"))
     ax = axes_of("rewards", results)["pendulum-gp", "max_epistemic"]
     assert [text.get_text() for text in ax.texts] == ["not run yet"] and not ax.get_lines()
 
 
-def test_the_second_picture_shows_the_interquartile_mean_inside_its_interval():
+def test_second_picture_shows_the_interquartile_mean_inside_its_interval():
     values = np.random.default_rng(1).normal(size=(8, 5)).cumsum(axis=1)
     results = Results(rows_of("reacher", "opax", values, "return/reach"))
     ax = axes_of("downstream", results, IQM)["reacher", "return/reach"]
@@ -165,7 +167,7 @@ def test_references_lie_at_their_means_inside_the_panel():
     assert line(ax, "random actions").get_linestyle() == ":"
 
 
-def test_returns_that_hardly_differ_are_not_blown_up():
+def test_returns_that_hardly_differ_are_not_magnified():
     metric = "return/keep-down"
     rows = rows_of("pendulum-pe", "opax", [[-0.0010, -0.0009], [-0.0012, -0.0011]], metric)
     rows += rows_of("pendulum-pe", "random", [[-0.0030, -0.0020], [-0.0025, -0.0019]], metric)
@@ -176,7 +178,7 @@ def test_returns_that_hardly_differ_are_not_blown_up():
     assert low < -40
 
 
-def test_a_wide_band_does_not_squeeze_the_lines():
+def test_wide_band_does_not_squeeze_the_lines():
     values = [[0.0, 1000], [10, -1000], [20, 30]]
     rows = rows_of("reacher", "opax", values, "return/reach") + rows_of("reacher", "random", [[0.0, 20]] * 3, "return/reach")
     ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]
@@ -185,6 +187,7 @@ def test_a_wide_band_does_not_squeeze_the_lines():
     assert np.ptp(drawn) > 0.5 * span
 
 
+@pytest.mark.slow
 def test_panels_without_data_say_so_and_the_others_are_drawn():
     figure = paper_figure("downstream", all_results(without=("swimmer", ("cheetah", "h-ucrl"))), MEAN)
     assert texts(figure) == ["not run yet"] * 2
@@ -197,22 +200,23 @@ def test_each_panel_says_how_many_seeds_and_rounds_it_has():
     rows = [row for m in ("opax", "random") for row in rows_of("reacher", m, np.ones((3, 4)), "return/reach")]
     rows += rows_of("reacher", "h-ucrl", np.ones((1, 2)), "return/reach")
     ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]
-    assert ax.get_xlabel() == "episode (3 seeds, 4 rounds;\nH-UCRL: 1 seed, 2 rounds)"
+    assert ax.get_xlabel() == "round (3 seeds, 4 rounds;\nH-UCRL: 1 seed, 2 rounds)"
     np.testing.assert_array_equal(line(ax, "H-UCRL").get_xdata(), [1, 2])
     assert ax.get_xlim()[1] > 4
 
 
-def test_where_only_rounds_differ_their_range_is_enough():
+def test_where_only_rounds_differ_their_range_is_shown():
     rows = [row for m, n in (("opax", 4), ("random", 6)) for row in rows_of("reacher", m, np.ones((3, n)), "return/reach")]
-    assert axes_of("downstream", Results(rows))["reacher", "return/reach"].get_xlabel() == "episode (3 seeds, 4 to 6 rounds)"
+    assert axes_of("downstream", Results(rows))["reacher", "return/reach"].get_xlabel() == "round (3 seeds, 4 to 6 rounds)"
 
 
 def test_rounds_without_evaluation_count_as_rounds():
     rows = [row | {"round": 3 * row["round"]} for row in rows_of("reacher", "opax", np.ones((2, 4)), "return/reach")]
     ax = axes_of("downstream", Results(rows))["reacher", "return/reach"]
-    assert ax.get_xlabel() == "episode (2 seeds, 12 rounds)"
+    assert ax.get_xlabel() == "round (2 seeds, 12 rounds)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "drawing, name, seeds, rounds",
     [
@@ -235,6 +239,7 @@ def test_one_seed_has_no_band():
     assert not any(len(path.vertices) for collection in ax.collections for path in collection.get_paths())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_values_that_are_not_finite_leave_gaps(name):
     results = all_results()
@@ -248,6 +253,7 @@ def test_values_that_are_not_finite_leave_gaps(name):
         assert np.isfinite(ax.get_ylim()).all()
 
 
+@pytest.mark.slow
 def test_scores_are_points_between_random_actions_and_the_oracle():
     rows = rows_of("mountain-car", "opax", [[0.0, 75], [50, 75]], "return/reach-goal")
     rows += rows_of("mountain-car", "random", [[25.0, 0], [25, 10]], "return/reach-goal")
@@ -271,6 +277,7 @@ def test_panels_keep_the_papers_order_and_all_are_there():
     assert {panel.task for panel in FIGURES["downstream"].panels[:6]} == set(TRAINED_ON.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_one_legend_names_every_method_and_the_note_stands_at_the_foot(name):
     figure = paper_figure(name, all_results(), MEAN, "10 seeds on two cores")
@@ -283,7 +290,7 @@ def test_one_legend_names_every_method_and_the_note_stands_at_the_foot(name):
 
 
 @pytest.mark.parametrize("drawing", [draw_figure, draw_iqm])
-def test_what_cannot_be_drawn_is_refused_before_any_work(drawing, tmp_path):
+def test_what_cannot_be_drawn_is_rejected_before_any_work(drawing, tmp_path):
     with pytest.raises(SondeError, match=r"'figure\.bmp'.*\.png"):
         drawing("downstream", Results([]), tmp_path / "figure.bmp")
     with pytest.raises(SondeError, match=r"unknown figure 'figure-9'.*downstream"):
@@ -291,17 +298,20 @@ def test_what_cannot_be_drawn_is_refused_before_any_work(drawing, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_picture_is_small_enough_for_a_readme(tmp_path):
+@pytest.mark.slow
+def test_full_picture_is_small_enough_for_a_readme(tmp_path):
     draw_figure("downstream", all_results(seeds=3, rounds=40), tmp_path / "figure.png", "a note " * 60)
     assert (tmp_path / "figure.png").stat().st_size < 300_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix, start", [("pdf", b"%PDF"), ("svg", b"<?xml")])
 def test_other_formats_follow_the_suffix(suffix, start, tmp_path):
     draw_figure("rewards", all_results(seeds=2, rounds=2), tmp_path / f"figure.{suffix}")
     assert (tmp_path / f"figure.{suffix}").read_bytes().startswith(start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIGURES)
 def test_nothing_overlaps(name):
     """Titles, labels, legend and note of neighbouring panels keep clear of each other."""

@@ -1,4 +1,4 @@
-"""The paper's claims, on results that are made so that the answer is known."""
+"""The paper's claims, on results for which the answer is known."""
 
 import io
 import json
@@ -7,13 +7,13 @@ import zlib
 
 import numpy as np
 import pytest
+from rich.console import Console
+
 from experiments.claims import CLAIMS, judge_claims, markdown, print_claims
 from experiments.evidence import above, below, overall, within
 from experiments.paper import ACTIVE, FIGURES
-from rich.console import Console
-
 from sonde._internal.errors import SondeError
-from sonde.runs.sweep._results import Results
+from sonde.runs.sweep import Results
 
 SEEDS, ROUNDS = 8, 6
 COMMON = "max_epistemic_common"
@@ -45,7 +45,7 @@ def together(*parts: list[dict]) -> Results:
 
 
 def uncertainty(setting: str, method: str, factor: float, spread: float = 0.01, metric: str = "max_epistemic") -> list[dict]:
-    """About `factor / episode`, the seeds `spread` apart in its log."""
+    """About `factor / round`, the seeds `spread` apart in its log."""
     return made(setting, method, metric, factor * np.exp(spread * noise(method + metric)) / np.arange(1, ROUNDS + 1))
 
 
@@ -85,11 +85,11 @@ def verdict(name: str, *parts: list[dict]) -> str:
         (within(1.0), (math.nan, math.nan), "undecided"),
     ],
 )
-def test_rules(rule, interval, expected):
+def test_rule_turns_an_interval_into_a_verdict(rule, interval, expected):
     assert rule.verdict(interval, interval) == expected
 
 
-def test_one_of_many_parts_needs_more_to_fail_but_no_less_to_hold():
+def test_one_of_many_parts_needs_more_evidence_to_fail_and_the_same_to_hold():
     rule = above(0.0, 0.0).of(10)
     assert rule.confidence == pytest.approx(0.995)
     assert (
@@ -107,7 +107,7 @@ def test_one_of_many_parts_needs_more_to_fail_but_no_less_to_hold():
         ([], "undecided"),
     ],
 )
-def test_parts_make_a_whole(verdicts, expected):
+def test_verdict_of_a_claim_follows_from_its_parts(verdicts, expected):
     assert overall(verdicts) == expected
 
 
@@ -115,7 +115,7 @@ def test_parts_make_a_whole(verdicts, expected):
 @pytest.mark.parametrize(
     ("factor", "spread", "expected"), [(0.5, 0.01, "holds"), (2, 0.01, "does not hold"), (1, 1, "undecided")]
 )
-def test_faster_than_random(name, setting, factor, spread, expected):
+def test_uncertainty_falls_faster_than_with_random(name, setting, factor, spread, expected):
     active = [uncertainty(setting, method, 1, 0.01) for method in ACTIVE[1:]]
     random, opax = uncertainty(setting, "random", 2), uncertainty(setting, "opax", 2 * factor, spread)
     if name == "C2" and expected == "holds":
@@ -168,7 +168,7 @@ def test_uncertainty_goes_towards_zero(exponent, spread, expected):
     ("levels", "expected"),
     [([1, 0.02, 0.023, 0.026, 0.03, 0.035], "does not hold"), ([1, 0.02, 0.02, 0.02, 0.02, 0.02], "undecided")],
 )
-def test_a_fall_that_ends_early_goes_nowhere(levels, expected):
+def test_fall_that_ends_early_does_not_go_to_zero(levels, expected):
     values = levels * np.exp(0.01 * np.random.default_rng(0).normal(size=(SEEDS, ROUNDS)))
     assert verdict("C3", made("pendulum-gp", "opax", "max_epistemic", values)) == expected
 
@@ -176,8 +176,8 @@ def test_a_fall_that_ends_early_goes_nowhere(levels, expected):
 @pytest.mark.parametrize(("random", "spread", "expected"), [(1, 0.1, "holds"), (5, 0.1, "does not hold"), (3, 5, "undecided")])
 def test_active_methods_beat_random(random, spread, expected):
     active = [returns(DOWNSTREAM, method, 3) for method in ACTIVE]
-    num_seeds = together(*active, returns(DOWNSTREAM, "random", random, spread), references(DOWNSTREAM))
-    claim = judge_claims(num_seeds, ["C4"])[0]
+    results = together(*active, returns(DOWNSTREAM, "random", random, spread), references(DOWNSTREAM))
+    claim = judge_claims(results, ["C4"])[0]
     assert claim.verdict == expected and len(claim.evidence) == 27
 
 
@@ -195,7 +195,7 @@ def test_one_task_that_fails_is_named():
     ("opax", "random", "expected"),
     [(8, 0, "holds"), (0, 0, "does not hold"), (8, 8, "does not hold"), (5, 0, "undecided"), (8, 4, "undecided")],
 )
-def test_mountain_car(opax, random, expected):
+def test_mountain_car_is_solved_by_opax_and_not_by_random(opax, random, expected):
     car = next(panel for panel in DOWNSTREAM if panel.setting == "mountain-car")
     solved = lambda count: np.where(np.arange(SEEDS)[:, None] < count, [-1.0, 60.0, -1.0], -1.0)
     parts = [made(car.setting, name, car.metric, solved(count)) for name, count in (("opax", opax), ("random", random))]
@@ -208,7 +208,7 @@ def test_mountain_car(opax, random, expected):
     [(9, 0.1, "holds"), (7.4, 0.1, "holds"), (6, 0.1, "does not hold"), (7, 1, "undecided")],
 )
 @pytest.mark.parametrize("oracle", [10.0, None])
-def test_on_par_where_trained(opax, spread, expected, oracle):
+def test_opax_is_on_par_where_h_ucrl_was_trained(opax, spread, expected, oracle):
     """A tenth of the span is 1, or 0.8 to 0.9 if the best method ends it."""
     parts = [returns(TRAINED, "opax", opax, spread), returns(TRAINED, "h-ucrl", 8), references(TRAINED, oracle)]
     claim = judge_claims(together(*parts), ["C6"])[0]
@@ -224,7 +224,7 @@ def test_differences_of_scores_are_parts_of_the_span():
 @pytest.mark.parametrize(
     ("h_ucrl", "spread", "expected"), [(2, 0.1, "holds"), (4.5, 0.1, "does not hold"), (2.5, 1, "undecided")]
 )
-def test_ahead_where_unseen(h_ucrl, spread, expected):
+def test_active_methods_are_ahead_on_unseen_tasks(h_ucrl, spread, expected):
     active = [returns(UNSEEN, method, 5) for method in ACTIVE]
     claim = judge_claims(together(*active, returns(UNSEEN, "h-ucrl", h_ucrl, spread), references(UNSEEN)), ["C7"])[0]
     assert claim.verdict == expected and len(claim.evidence) == 9
@@ -301,7 +301,7 @@ def test_success_rates_come_with_the_round_of_their_evaluation():
     assert {(part.rounds, part.estimate) for part in claim.evidence if part.seeds} == {(25, 0.25)}
 
 
-def test_nothing_was_run():
+def test_without_results_all_claims_are_undecided():
     claims = judge_claims(Results([]), list(CLAIMS))
     assert [claim.id for claim in claims] == [f"C{i}" for i in range(1, 10)]
     assert {claim.verdict for claim in claims} == {"undecided"}
@@ -318,13 +318,13 @@ def test_few_seeds_decide_nothing():
 
 
 def test_without_references_scores_are_undecided_and_say_so():
-    num_seeds = Results(row for row in everything().rows if row["method"] not in ("oracle", "random-actions"))
-    for claim in judge_claims(num_seeds, ["C6", "C7"]):
+    results = Results(row for row in everything().rows if row["method"] not in ("oracle", "random-actions"))
+    for claim in judge_claims(results, ["C6", "C7"]):
         assert claim.verdict == "undecided" and all("has no span" in part.note for part in claim.evidence)
         assert all(part.unit == "return" and part.seeds == SEEDS and "spans" not in part.numbers for part in claim.evidence)
 
 
-def test_rounds_or_seeds_that_never_meet():
+def test_methods_without_common_rounds_or_seeds_are_not_compared():
     car = next(panel for panel in DOWNSTREAM if panel.setting == "mountain-car")
     opax, random = returns([car], "opax", 3), returns([car], "random", 1)
     later = together(opax, [{**row, "round": row["round"] + 10} for row in random])
@@ -334,7 +334,7 @@ def test_rounds_or_seeds_that_never_meet():
     assert judge_claims(later, ["C5"])[0].verdict == "undecided"
 
 
-def test_a_seed_that_diverged_is_not_forgotten_on_the_way_through_a_file(tmp_path):
+def test_diverged_seed_survives_saving_and_loading(tmp_path):
     rows = [dict(row) for row in everything().rows]
     for row in rows:
         if (row["setting"], row["method"], row["seed"]) == ("pendulum-gp", "opax", 5):
@@ -345,7 +345,7 @@ def test_a_seed_that_diverged_is_not_forgotten_on_the_way_through_a_file(tmp_pat
 
 
 @pytest.mark.parametrize("strange", [math.nan, math.inf, 0.0])
-def test_values_that_are_no_numbers_decide_nothing(strange):
+def test_values_that_are_not_finite_decide_nothing(strange):
     rows = [dict(row) for row in everything().rows]
     for row in rows:
         if row["seed"] == 1:
@@ -356,7 +356,7 @@ def test_values_that_are_no_numbers_decide_nothing(strange):
     json.dumps([claim.to_json() for claim in claims], allow_nan=False)
 
 
-def test_unknown_claim():
+def test_unknown_claim_is_rejected():
     with pytest.raises(SondeError, match="unknown claim 'C10'; expected one of: C1, C2"):
         judge_claims(Results([]), ["C10"])
 

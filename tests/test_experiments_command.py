@@ -1,21 +1,33 @@
-"""`sonde reproduce`, as it is called: what it writes, what it says, and what it refuses."""
+"""`python -m experiments`, as it is called: what it writes, what it prints, and what it rejects."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from experiments.paper import FIGURES, SCALES, TASKS, TRAINED_ON, Scale, run_config
 
-from command_line import call
-from sonde.reproduce import command, grid
-from sonde.runs._config import to_json
-from sonde.runs.sweep._results import Results
+from experiments import __main__ as program
+from experiments import grid
+from experiments.paper import SCALES, TRAINED_ON, Scale, run_config
+from sonde.runs._codec import to_json
+from sonde.runs.sweep import LocalBackend, Results
 from tiny import TINY
 
 
-def tiny_config(setting, method, rounds, seeds, first_seed=0, lite=False):
-    return replace(TINY, horizon=6, tasks=("swing-up",), method=method, rounds=rounds, seeds=seeds, first_seed=first_seed)
+def call(monkeypatch, *args: str) -> int:
+    """Run `python -m experiments ARGS`; returns its exit code."""
+    monkeypatch.setattr(sys, "argv", ["experiments", *args])
+    monkeypatch.setattr(program, "cache_compilations", lambda: None)
+    try:
+        program.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def tiny_config(setting, method, rounds, seeds, *, lite=False):
+    return replace(TINY.with_method(method), horizon=6, evaluation_tasks=("swing-up",), rounds=rounds, seeds=seeds)
 
 
 @pytest.fixture
@@ -24,7 +36,7 @@ def tiny_runs(monkeypatch):
     monkeypatch.setitem(SCALES, "small", Scale(2, dict.fromkeys(TRAINED_ON, 2)))
 
 
-MADE_WITH = {"machines": [{"device": "abacus", "processor": "beads"}], "batches": {}}
+PROVENANCE = {"machines": [{"device": "abacus", "processor": "beads"}], "batches": {}}
 
 
 def recorded(seeds: int = 6, rounds: int = 3) -> Results:
@@ -44,9 +56,10 @@ def recorded(seeds: int = 6, rounds: int = 3) -> Results:
     )
 
 
-def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, tmp_path, capsys):
-    subset = ("uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "random")
-    assert call(monkeypatch, "reproduce", *subset) == 0
+@pytest.mark.slow
+def test_missing_runs_are_run_then_figures_drawn_and_claims_answered(tiny_runs, monkeypatch, tmp_path, capsys):
+    subset = ("uncertainty", "--settings", "lite", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "random")
+    assert call(monkeypatch, *subset) == 0
     said = capsys.readouterr().out
     assert "1 batch, 0 finished" in said and "pendulum-gp random seeds 0-1: round 2 of 2" in said
     folder = tmp_path / "uncertainty-lite"
@@ -54,7 +67,7 @@ def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, 
         "curves.csv",
         "claims.json",
         "claims.md",
-        "made-with.json",
+        "provenance.json",
         "uncertainty.png",
         "uncertainty-iqm.png",
     }
@@ -64,85 +77,87 @@ def test_it_runs_what_is_missing_then_draws_and_answers(tiny_runs, monkeypatch, 
         ("random", seed, round_number) for seed in (0, 1) for round_number in (1, 2)
     ]
     assert [claim["verdict"] for claim in json.loads((folder / "claims.json").read_text())] == ["undecided"] * 3
-    made = json.loads((folder / "made-with.json").read_text())
+    made = json.loads((folder / "provenance.json").read_text())
     assert (
         made["settings"] == "lite"
         and made["machines"]
-        and made["batches"]["pendulum-gp random 2-rounds-untried-seeds-0-1"]["rounds"] == 2
+        and made["batches"]["pendulum-gp random 2-rounds-no-tasks-seeds-0-1"]["rounds"] == 2
     )
     # again: nothing is left to do, and the numbers stay
-    monkeypatch.setattr(command, "run_locally", lambda missing, *_: dict.fromkeys(missing, "begun again"))
-    assert call(monkeypatch, "reproduce", *subset) == 0
+    monkeypatch.setattr(LocalBackend, "run", lambda self, missing, *_: dict.fromkeys(missing, "begun again"))
+    assert call(monkeypatch, *subset) == 0
     assert "1 batch, 1 finished" in capsys.readouterr().out
     assert (folder / "curves.csv").read_bytes() == table
 
 
-def test_numbers_without_runs_are_enough_for_figures_and_claims_and_stay(monkeypatch, tmp_path, capsys):
+@pytest.mark.slow
+def test_recorded_results_without_runs_give_figures_and_claims_and_stay(monkeypatch, tmp_path, capsys):
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
-    (folder / "made-with.json").write_text(json.dumps(MADE_WITH))
+    (folder / "provenance.json").write_text(json.dumps(PROVENANCE))
     before = (folder / "curves.csv").read_bytes()
     again = ("uncertainty", "--no-run", "--settings", "paper", "--scale", "medium", "--out", str(tmp_path))
-    assert call(monkeypatch, "reproduce", *again) == 0
+    assert call(monkeypatch, *again) == 0
     assert (folder / "curves.csv").read_bytes() == before
-    assert json.loads((folder / "made-with.json").read_text())["machines"] == MADE_WITH["machines"]
+    assert json.loads((folder / "provenance.json").read_text())["machines"] == PROVENANCE["machines"]
     fading = next(claim for claim in json.loads((folder / "claims.json").read_text()) if claim["id"] == "C3")
     assert fading["evidence"][0]["estimate"] == pytest.approx(-3, abs=0.1)
     assert "C3 holds" in capsys.readouterr().out  # in three rounds it falls to 1/27
 
 
-def test_a_subset_loses_nothing_that_was_recorded(monkeypatch, tmp_path):
+@pytest.mark.slow
+def test_subset_loses_nothing_that_was_recorded(monkeypatch, tmp_path):
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
     before = (folder / "curves.csv").read_bytes()
     again = ("uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path))
     for subset in (("--methods", "random"), ("--only", "pendulum-pe"), ("--seeds", "1")):
-        assert call(monkeypatch, "reproduce", *again, *subset) == 0
+        assert call(monkeypatch, *again, *subset) == 0
         assert (folder / "curves.csv").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("made-with.json", "[1]", "does not say where results come from"),
-        ("made-with.json", '{"machines": [{}], "batches": {}}', "does not say where results come from"),
-        ("curves.csv", "", "its first line must name setting, method, seed, episode"),
-        ("curves.csv", "setting,method,seed,episode\nx,y,one,2\n", "is not a table of results"),
+        ("provenance.json", "[1]", "does not say where results come from"),
+        ("provenance.json", '{"machines": [{}], "batches": {}}', "does not say where results come from"),
+        ("curves.csv", "", "its first line must name setting, method, seed, round"),
+        ("curves.csv", "setting,method,seed,round\nx,y,one,2\n", "is not a table of results"),
     ],
 )
-def test_files_that_are_broken_are_refused_and_kept(name, content, message, monkeypatch, tmp_path, capsys):
+def test_broken_files_are_rejected_and_kept(name, content, message, monkeypatch, tmp_path, capsys):
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
     (folder / name).write_text(content)
-    assert call(monkeypatch, "reproduce", "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
+    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
     assert message in capsys.readouterr().err and (folder / name).read_text() == content
 
 
-def test_numbers_that_were_made_with_other_settings_are_refused(monkeypatch, tmp_path, capsys):
+def test_results_of_other_settings_are_rejected(monkeypatch, tmp_path, capsys):
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
-    other = json.loads(to_json(replace(run_config("pendulum-gp", "opax", 3, 6), beta=7.0)))
-    facts = {"setting": "pendulum-gp", "kind": "opax", "of": 3, "seconds": 1.0, "config": other}
-    (folder / "made-with.json").write_text(json.dumps({**MADE_WITH, "batches": {"mine": facts}}))
-    assert call(monkeypatch, "reproduce", "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
-    assert "mine was made with other settings: beta is 7.0 there and 2.0 here" in capsys.readouterr().err
+    config = run_config("pendulum-gp", "opax", 3, 6)
+    wide = replace(config.method, imagination=replace(config.method.imagination, beta=7.0))
+    other = json.loads(to_json(replace(config, method=wide)))
+    facts = {"setting": "pendulum-gp", "method": "opax", "of": 3, "seconds": 1.0, "config": other}
+    (folder / "provenance.json").write_text(json.dumps({**PROVENANCE, "batches": {"mine": facts}}))
+    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
+    assert "mine was made with other settings: method.imagination.beta is 7.0 there and 2.0 here" in capsys.readouterr().err
 
 
-def test_nothing_was_run(monkeypatch, tmp_path, capsys):
-    assert call(monkeypatch, "reproduce", "rewards", "--no-run", "--out", str(tmp_path / "none")) == 0
+def test_without_runs_nothing_is_written(monkeypatch, tmp_path, capsys):
+    assert call(monkeypatch, "rewards", "--no-run", "--out", str(tmp_path / "none")) == 0
     assert "rewards: nothing was run yet" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()
 
 
-def test_a_failure_is_told_and_ends_with_1(tiny_runs, monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(command, "run_locally", lambda missing, *_: {missing[0].folder: "out of luck"})
-    assert (
-        call(monkeypatch, "reproduce", "uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "opax") == 1
-    )
+def test_failed_batch_is_printed_and_the_exit_code_is_1(tiny_runs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(LocalBackend, "run", lambda self, missing, *_: {missing[0].folder: "out of luck"})
+    assert call(monkeypatch, "uncertainty", "--out", str(tmp_path), "--only", "pendulum-gp", "--methods", "opax") == 1
     assert "pendulum-gp opax seeds 0-1 failed: out of luck" in capsys.readouterr().out
 
 
@@ -157,20 +172,14 @@ def test_a_failure_is_told_and_ends_with_1(tiny_runs, monkeypatch, tmp_path, cap
         (["uncertainty", "--gpus", "0.5"], "--address and --gpus are for Ray"),
     ],
 )
-def test_what_no_figure_has_is_refused(args, message, monkeypatch, tmp_path, capsys):
-    assert call(monkeypatch, "reproduce", *args, "--out", str(tmp_path / "out")) == 2
+def test_what_no_figure_has_is_rejected(args, message, monkeypatch, tmp_path, capsys):
+    assert call(monkeypatch, *args, "--out", str(tmp_path / "out")) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_is_no_folder(monkeypatch, tmp_path, capsys):
+def test_out_must_be_a_folder(monkeypatch, tmp_path, capsys):
     (tmp_path / "results").write_text("mine")
-    assert call(monkeypatch, "reproduce", "uncertainty", "--out", str(tmp_path / "results")) == 2
+    assert call(monkeypatch, "uncertainty", "--out", str(tmp_path / "results")) == 2
     assert "must be a folder" in capsys.readouterr().err
     assert (tmp_path / "results").read_text() == "mine"
-
-
-def test_every_panel_is_evaluated_and_nothing_else_is():
-    for setting in TRAINED_ON:
-        shown = {p.task for f in FIGURES.values() for p in f.panels if p.setting == setting and p.is_return}
-        assert set(run_config(setting, "opax", 2, 1).task_names) == set(TASKS[setting]) == shown
