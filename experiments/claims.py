@@ -2,8 +2,8 @@
 
 What is compared is one number per seed: the mean over rounds of the log of an uncertainty (so a difference is the log of a
 ratio, averaged over rounds), the best return until the last round, or the success rate in that round. Methods are compared in
-the rounds, and over the seeds, that both have. How parts make a whole, and how many seeds it takes, says
-`experiments.evidence`; what was not run leaves its part undecided.
+the rounds, and over the seeds, that both have. `experiments.evidence` says how parts make a whole and how many seeds it takes;
+what was not run leaves its part undecided.
 """
 
 import math
@@ -27,21 +27,22 @@ from experiments.comparisons import (
 )
 from experiments.evidence import Claim, Evidence, Rule, above, below, markdown, overall, print_claims, within
 from experiments.paper import ACTIVE, FIGURES, Panel
+from experiments.scores import Span, panel_span
 from sonde._internal.errors import one_of
-from sonde.evaluation._statistics import Span, estimate, on_common_rounds, panel_span, share_interval
-from sonde.runs.sweep._results import Curve, Results
+from sonde.evaluation._statistics import Curve, estimate, on_common_rounds, share_interval
+from sonde.runs.sweep import Results
 
 __all__ = ["CLAIMS", "Claim", "Evidence", "judge_claims", "markdown", "print_claims"]
 
 AT_OR_BELOW = 1.05
-"""An uncertainty at most so many times another's is "at or below" it."""
+"""An uncertainty of at most this factor times another's is "at or below" it."""
 ALIKE = 1.25
 """Uncertainties within this factor of each other, either way, are alike."""
 ON_PAR, WIDE_MARGIN, LEVEL = 0.10, 0.25, 0.01
-"""Parts of a panel's span (random actions to oracle or best method): so near is on par, so far apart a wide margin, and less
-than the last is no difference worth the name (all methods keep the pendulum down to the thousandth)."""
+"""Parts of a panel's span (random actions to oracle or best method): within the first is on par, beyond the second a wide
+margin, and less than the last is no difference worth the name (all methods keep the pendulum down to the thousandth)."""
 ALIKE_SUCCESS = 0.05
-"""Success rates so near, on a scale from 0 to 1, are on par."""
+"""Success rates within this, on a scale from 0 to 1, are on par."""
 SOLVED_SCORE, SOLVED_SHARE = 0.5, 0.5
 """A seed has solved MountainCar if its return is that part of the way from random actions to the oracle; a method, if more than
 this share of its seeds has."""
@@ -106,15 +107,15 @@ def _pe_beats_random(results: Results) -> Judged:
 
 @_claim(
     "C3",
-    "Pendulum with GP: OpAx's uncertainty goes towards 0 over episodes (finitely many rounds cannot show that it arrives)",
-    "Holds if the intervals of the slope of log uncertainty over log episode, over all rounds and over the later half of them, "
+    "Pendulum with GP: OpAx's uncertainty goes towards 0 over rounds (finitely many cannot show that it arrives)",
+    "Holds if the intervals of the slope of log uncertainty over log round, over all rounds and over the later half of them, "
     "lie below 0; does not hold if either lies above 0.",
 )
 def _gp_fades(results: Results) -> Judged:
     slope, later, fall = evidence = _fading(results.curve(GP.setting, "opax", GP.metric), "opax")
     summary = slope.note
     if fall.seeds:
-        slopes = f"goes as episode^{slope.numbers}, in the later half as episode^{later.numbers}"
+        slopes = f"goes as round^{slope.numbers}, in the later half as round^{later.numbers}"
         summary = f"{slopes}; last over first of {fall.rounds} rounds: {fall.numbers}"
     for metric in OTHER_MEASURES:
         parts = _fading(results.curve(GP.setting, "opax", metric), f"{metric}, opax")
@@ -198,8 +199,8 @@ def _rewards_are_alike(results: Results) -> Judged:
     "C9",
     "FetchConstruction: OpAx (heuristic) is at least on par with PETS-AE, Mean-AE and CEE-US, and above Random, on pick & "
     "place, throw and flip",
-    "Each comparison on each task holds if the interval of the difference of success rates, in the last round that both have "
-    f"tried it in, lies above -{ALIKE_SUCCESS:g} (above 0 against Random), and does not hold if it lies below that.",
+    "Each comparison on each task holds if the interval of the difference of success rates, in the last round in which "
+    f"both evaluated it, lies above -{ALIKE_SUCCESS:g} (above 0 against Random), and does not hold if it lies below that.",
 )
 def _manipulation(results: Results) -> Judged:
     figure = FIGURES["manipulation"]
@@ -221,7 +222,7 @@ def _faster_than_random(results: Results, panel: Panel, parts: int) -> list[Evid
 
 
 def _fading(curve: Curve | None, what: str) -> list[Evidence]:
-    """How an uncertainty falls: slopes of its log over the log of the episode; and, without a vote, the last over the first."""
+    """How an uncertainty falls: slopes of its log over the log of the round; and, without a vote, the last over the first."""
     slope = blank_evidence(GP, f"{what}, slope of log over log", "exponent")
     later = blank_evidence(GP, f"{what}, slope in the later half", "exponent")
     fall = replace(blank_evidence(GP, f"{what}, last over first", "log ratio"), votes=False)

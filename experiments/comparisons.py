@@ -9,8 +9,9 @@ from jaxtyping import Float
 
 from experiments.evidence import MINIMUM_SEEDS, UNDECIDABLE, Evidence, Rule, Unit, overall
 from experiments.paper import Panel
-from sonde.evaluation._statistics import Estimate, Sample, on_common_rounds, paired, panel_span
-from sonde.runs.sweep._results import Curve, Results
+from experiments.scores import panel_span
+from sonde.evaluation._statistics import Curve, Estimate, Sample, on_common_rounds, paired
+from sonde.runs.sweep import Results
 
 TINY = 1e-12  # below any uncertainty that matters; keeps the log finite
 NO_SPAN = "{0.metric} has no span in {0.setting}, which takes random actions and something better"
@@ -43,7 +44,7 @@ def compare_scores(results: Results, panel: Panel, first: str, second: str, rule
 
 
 def compare_success(results: Results, panel: Panel, first: str, second: str, rule: Rule) -> Evidence:
-    """The difference of success rates in the last round that both have tried the task in."""
+    """The difference of success rates in the last round in which both evaluated the task."""
     blank = blank_evidence(panel, f"{first} less {second}", "success")
     return compare(results, panel, first, second, lambda values: values[:, -1], rule, blank)
 

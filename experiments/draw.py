@@ -19,10 +19,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from experiments.paper import FIGURES, Kind, Panel
+from experiments.references import ORACLE, RANDOM_ACTIONS
+from experiments.scores import aggregate_scores
 from sonde._internal.errors import one_of
-from sonde.evaluation._statistics import aggregate_scores, best_so_far, curve_interval, iqm, mean_and_band
-from sonde.runs.figures._curves import LOOKS, STYLE, file_format, save_figure, scale_y
-from sonde.runs.sweep._results import ORACLE, RANDOM_ACTIONS, Curve, Results
+from sonde.evaluation._statistics import Curve, best_so_far, curve_interval, iqm, mean_and_band
+from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
+from sonde.runs.sweep import Results
 
 NAMES = {
     "opax": "OpAx",
@@ -42,11 +44,11 @@ UNCERTAINTIES = {
     "max_epistemic_common": "largest, common kernel",
     "mean_epistemic": "mean epistemic std",
 }
-"""Figure 1 shows more than the paper's, to tell whether an order of methods hangs on how the uncertainty is measured."""
+"""Figure 1 shows more than the paper's, to tell whether an order of methods depends on how the uncertainty is measured."""
 LEAST_SPANS: dict[Kind, float] = {"uncertainty": 1.0, "return": 1.0, "success": 0.1, "interaction": 0.01}
-"""What differs by less looks alike: wherever methods differ, an episode's rewards, say, add up to tens or more."""
+"""What differs by less looks alike: where methods differ, the rewards of an episode, say, add up to tens or more."""
 FROM_ZERO: tuple[Kind, ...] = ("success", "interaction")
-"""What cannot be less than nothing."""
+"""What cannot be negative."""
 SMALL = 8.5
 GREY = "0.35"
 
@@ -127,7 +129,7 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
         for j, (title, panels) in enumerate(_task_groups(FIGURES[name].panels).items()):
             _draw_scores(figure.add_subplot(grid[-1, j]), title, panels, methods, results)
     returns = any(panel.is_return for row in rows for panel in row)
-    # nobody can plan on MuJoCo itself
+    # MuJoCo itself cannot be planned on
     shown = [*REFERENCES] if returns else [RANDOM_ACTIONS] if FIGURES[name].shows_tasks else []
     legend, handles = figure.add_subplot(grid[0, -1] if spare else grid[0, :]), _handles(methods, shown)
     legend.axis("off")
@@ -150,7 +152,7 @@ def _y_label(panel: Panel, methods: Sequence[str]) -> str:
 
 
 def _handles(methods: Sequence[str], references: Sequence[str]) -> list[Line2D]:
-    """What the legend shows, whether or not it has been run yet."""
+    """Entries of the legend, whether or not they have been run yet."""
     handles = [Line2D([], [], label=NAMES[method], **_looks(method)) for method in methods]
     looks = (REFERENCES[name] for name in references)
     return handles + [Line2D([], [], color=colour, linestyle=":", label=label) for label, colour in looks]
@@ -174,7 +176,7 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     current = {m: summary.line(c.values) for m, c in curves.items()} if panel.is_return else {}
     references = _references(panel, results, summary)
     _limit(ax, panel.kind, [*shown.values()], [*current.values()], [*references.values()])
-    # tasks may be tried in some rounds only: the axis has all that were explored
+    # tasks may be evaluated in some rounds only: the axis has all that were explored
     explored = results.rounds(panel.setting, list(curves))
     first, last = explored[0], explored[-1]
     once = 0.02 * max(last - first, 1) if all(len(curve.rounds) == 1 for curve in curves.values()) else 0.0
@@ -190,7 +192,7 @@ def _draw_panel(ax: Axes, panel: Panel, methods: Sequence[str], results: Results
     margin = max(0.03 * (last - first), 0.3) + once * len(curves) / 2
     ax.set_xlim(first - margin, last + margin)
     ax.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
-    ax.set_xlabel(f"episode ({extent(curves)})", fontsize=SMALL, color=GREY)
+    ax.set_xlabel(f"round ({extent(curves)})", fontsize=SMALL, color=GREY)
     ax.tick_params(labelsize=9)
     ax.grid(color="0.92")
 
@@ -240,8 +242,8 @@ def _limit(ax: Axes, kind: Kind, shown: Sequence[Any], thin: Sequence[Any], heig
 def extent(curves: dict[str, Curve]) -> str:
     """Seeds and rounds: those of most methods, then a line for each method that has others.
 
-    Where only rounds differ, their range: each line shows where it ends. The last round counts them, since tasks may be tried
-    in some rounds only.
+    Where only rounds differ, their range: each line shows where it ends. The last round counts them, since tasks may be
+    evaluated in some rounds only.
     """
     seeds = {m: _count(len(c.seeds), "seed") for m, c in curves.items()}
     rounds = {m: int(c.rounds[-1]) for m, c in curves.items()}

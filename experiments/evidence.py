@@ -1,4 +1,4 @@
-"""What a claim rests on: comparisons with their numbers, rules that turn intervals into verdicts, and how people read them."""
+"""What a claim rests on: comparisons with their numbers, rules that turn intervals into verdicts, and how they are printed."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,12 +16,12 @@ Unit = Literal["log ratio", "return", "score", "share", "exponent", "success"]
 """score: a difference of returns in parts of the panel's span; share: of seeds; success: a difference of success rates."""
 
 MINIMUM_SEEDS = 5
-"""With fewer, nobody can tell whether their mean is anywhere near normal."""
+"""With fewer it cannot be told whether their mean is anywhere near normal."""
 GENERAL_RULE = (
     "Intervals are Student's, of the mean over seeds, with 95 % confidence; fewer than "
     f"{MINIMUM_SEEDS} seeds decide nothing that rests on them. With several parts a claim holds if all of them hold, does not "
-    "hold if one of them does not, and is undecided otherwise. One of many parts may fail by draws, so a part does not hold "
-    "only if that shows with a confidence of 1 - 5 % / number of parts."
+    "hold if one of them does not, and is undecided otherwise. One of many parts may fail although the claim is true, so a "
+    "part does not hold only if that shows with a confidence of 1 - 5 % / number of parts."
 )
 MARKS: dict[Verdict, str] = {"holds": "+", "does not hold": "-", "undecided": "?"}
 FORMATS: dict[Unit, Callable[[float], str]] = {
@@ -32,7 +32,7 @@ FORMATS: dict[Unit, Callable[[float], str]] = {
     "exponent": lambda value: f"{value:+.2f}",
     "success": lambda value: f"{value:+.2f}",
 }
-"""How numbers are read: a log ratio as a factor."""
+"""How numbers are printed: a log ratio as a factor."""
 COLOURS: dict[Verdict, str] = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
@@ -43,15 +43,15 @@ class Rule:
     holds: Callable[[Interval], bool]
     fails: Callable[[Interval], bool]
     parts: int = 1
-    """How many parts the claim has: one of many fails by draws more easily."""
+    """How many parts the claim has: one of many fails more easily."""
 
     def of(self, parts: int) -> "Rule":
-        """The same for one of so many parts."""
+        """The same rule for one of several parts."""
         return replace(self, parts=parts)
 
     @property
     def confidence(self) -> float:
-        """That of the interval by which it may fail."""
+        """Confidence of the interval by which it may fail."""
         return 1 - 0.05 / self.parts
 
     def verdict(self, ends: Interval, wide: Interval) -> Verdict:
@@ -86,7 +86,7 @@ class Evidence:
 
     @property
     def numbers(self) -> str:
-        """Estimate and interval, as people read them."""
+        """Estimate and interval as text."""
         if math.isnan(self.estimate):
             return "no numbers"
         show = FORMATS[self.unit]
@@ -96,7 +96,7 @@ class Evidence:
 
     @property
     def line(self) -> str:
-        """All of it, in short."""
+        """The whole comparison in a line."""
         tests = [f"{p:.2g} ({name})" for name, p in (("t", self.p_t), ("Wilcoxon", self.p_wilcoxon)) if not math.isnan(p)]
         counts = f"{self.seeds} seeds, {self.rounds} rounds" if self.seeds else ""
         parts = (f"{self.what}: {self.numbers}", f"p {', '.join(tests)}" if tests else "", counts, self.note)

@@ -1,17 +1,16 @@
-"""What the paper's figures show, as data: panels, methods, and how long and how often each world is explored.
+"""What the paper's figures show, as data: panels, methods, and how many rounds and seeds each world is explored for.
 
-A *setting* is a world with its model and planner: the preset of that name (`sonde.runs._presets`), or its lite variant.
+A *setting* is a world with its model and planner: the preset of that name (`sonde.runs.PRESETS`), or its lite variant.
 """
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from sonde._internal.errors import one_of
-from sonde.runs._config import RunConfig
-from sonde.runs._presets import preset
+from sonde.runs import RunConfig, preset
 
 ACTIVE = ("opax", "mean-ae", "pets-ae")
-"""The methods of the paper that choose what to explore, without any task."""
+"""The methods of the paper that choose what to explore, without a task."""
 TRAINED_ON = {
     "pendulum-gp": "swing-up",
     "pendulum-pe": "keep-down",
@@ -37,7 +36,7 @@ class Panel:
 
     @property
     def kind(self) -> Kind:
-        """What sort of number it shows: only of an uncertainty less is better."""
+        """What kind of number it shows; only of an uncertainty less is better."""
         first = self.metric.split("/")[0]
         return first if first in ("return", "success", "interaction") else "uncertainty"
 
@@ -71,7 +70,7 @@ class PaperFigure:
 
     @property
     def shows_tasks(self) -> bool:
-        """Whether its runs must try tasks."""
+        """Whether its runs must evaluate tasks."""
         return any(panel.task is not None for panel in self.panels)
 
     @property
@@ -139,7 +138,7 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of an experiment is run: seeds, and rounds per setting. Nothing else differs between scales."""
+    """How much is run: seeds, and rounds per setting. Nothing else differs between scales."""
 
     seeds: int
     rounds: dict[str, int]
@@ -158,7 +157,7 @@ TASKS = {
     setting: tuple(dict.fromkeys(p.task for f in FIGURES.values() for p in f.panels if p.setting == setting and p.task))
     for setting in SETTINGS
 }
-"""The tasks of each setting that some figure shows; no others are tried."""
+"""The tasks of each setting that some figure shows; no others are evaluated."""
 
 EVALUATIONS = {"mountain-car": 5, "reacher": 20}
 """Rollouts of each evaluation where the start is random and a policy costs nothing to run again; elsewhere the preset's."""
@@ -167,18 +166,15 @@ EVALUATE_EVERY = {"reacher": 3}
 """Rounds between evaluations where one costs as much as a round; elsewhere the preset's, which for most is one."""
 
 
-def run_config(setting: str, method: str, rounds: int, seeds: int, first_seed: int = 0, lite: bool = False) -> RunConfig:
-    """A batch of runs: `seeds` of them, in lockstep."""
+def run_config(setting: str, method: str, rounds: int, seeds: int, *, lite: bool = False) -> RunConfig:
+    """The config of a method in a setting, with seeds from 0."""
     one_of("setting", setting, SETTINGS)
     chosen = preset(f"{setting}-lite" if lite else setting)
     return replace(
-        chosen,
-        method=method,
-        task=TRAINED_ON[setting] if method == "h-ucrl" else None,
+        chosen.with_method(method, TRAINED_ON[setting] if method == "h-ucrl" else None),
         rounds=rounds,
         seeds=seeds,
-        first_seed=first_seed,
-        tasks=TASKS[setting],
+        evaluation_tasks=TASKS[setting],
         evaluation_rollouts=EVALUATIONS.get(setting, chosen.evaluation_rollouts),
         evaluate_every=EVALUATE_EVERY.get(setting, chosen.evaluate_every),
         capacity=None,

@@ -6,13 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.grid import Grid
+from experiments.references import REFERENCES
 from sonde._internal.errors import SondeError
-from sonde.runs._config import RunConfig, differences, from_json, to_json
-from sonde.runs.sweep._grid import REFERENCES, Batch, Grid
+from sonde.runs import RunConfig
+from sonde.runs._codec import from_json, to_json
+from sonde.runs._config import differences
+from sonde.runs.sweep import Batch
+
+FILE = "provenance.json"
 
 
-def origin(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
-    """That of the runs that are here, and what `path` says of earlier ones; refused if those had other settings."""
+def provenance(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
+    """Facts about the runs that are here, and what `path` says of earlier ones; it is an error if those had other settings."""
     earlier = _read(path)
     _check(earlier["batches"], grid, path)
     batches = [batch for batch in grid.batches() if batch.rows()]
@@ -21,7 +27,7 @@ def origin(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
         "scale": scale,
         "settings": "lite" if grid.lite else "paper",
         "machines": _once([*earlier["machines"], *machines]),
-        "batches": earlier["batches"] | {f"{b.setting} {b.kind} {b.folder.name}": _facts(b) for b in batches},
+        "batches": earlier["batches"] | {f"{b.setting} {b.method} {b.folder.name}": _facts(b) for b in batches},
     }
 
 
@@ -29,7 +35,7 @@ def _facts(batch: Batch) -> dict[str, Any]:
     seconds = {row["round"]: sum(v for k, v in row.items() if k.startswith("seconds/")) for row in batch.rows()}
     return {
         "setting": batch.setting,
-        "kind": batch.kind,
+        "method": batch.method,
         "rounds": batch.rounds_done(),
         "of": batch.rounds,
         "seconds": round(sum(seconds.values()), 1),
@@ -45,18 +51,18 @@ def _read(path: Path) -> dict[str, Any]:
         for machine in found["machines"]:
             machine["device"], machine["processor"]
         for facts in found["batches"].values():
-            facts["setting"], facts["kind"], facts["of"], facts["seconds"], facts["config"]
+            facts["setting"], facts["method"], facts["of"], facts["seconds"], facts["config"]
         return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise SondeError(f"{path} does not say where results come from ({error}); restore it, or remove its folder") from None
 
 
 def _check(batches: dict[str, Any], grid: Grid, path: Path) -> None:
-    """Numbers are put together only if they were made with the same settings; how many seeds and rounds may differ."""
+    """Numbers are put together only if they were made with the same settings; numbers of seeds and rounds may differ."""
     for name, facts in batches.items():
-        if facts["setting"] in grid.settings and facts["kind"] in (*grid.methods, REFERENCES):
-            saved = from_json(json.dumps(facts["config"]), f"{path}: {name}")
-            wanted = grid.config(facts["setting"], facts["kind"])
+        if facts["setting"] in grid.settings and facts["method"] in (*grid.methods, REFERENCES):
+            saved = from_json(RunConfig, json.dumps(facts["config"]), f"{path}: {name}")
+            wanted = grid.config(facts["setting"], facts["method"])
             if differing := list(differences(_comparable(saved), _comparable(wanted))):
                 others = "; ".join(differing)
                 raise SondeError(f"{path}: {name} was made with other settings: {others}; name another folder with --out")

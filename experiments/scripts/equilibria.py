@@ -1,0 +1,153 @@
+"""Compare the equilibria that runs found for the pendulum with the closed form, for each seed.
+
+    sonde explore pendulum-gp-lite --seeds 10 --first-seed 100 --evaluate-every 0 --out runs/fresh
+    python -m experiments.scripts.equilibria runs/fresh --refit
+
+A line is a seed: for upright and hanging, the error of the equilibrium's angle with its error bar, the largest relative error
+of an eigenvalue there, and the largest error of angle, speed and eigenvalues in units of their error bars. Then the shares of
+seeds and of quantities within one and two error bars: for normal errors, 68 % and 95 % of the quantities.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from sonde.analysis import Equilibrium
+from sonde.analysis._linear import match_eigenvalues
+from sonde.runs import learned_system
+from sonde.runs._run import restore_explorer
+from sonde.runs._store import RunStore
+from sonde.worlds._pendulum import GRAVITY, LENGTH, TIME_STEP
+
+EQUILIBRIA = {"upright": 0.0, "hanging": np.pi}
+MAX_DISTANCE = 0.5
+"""Largest distance in rad at which a found equilibrium is compared with a true one."""
+ANGLE_TOLERANCE, EIGENVALUE_TOLERANCE = 0.02, 0.05
+"""Accepted error in rad, and accepted relative error."""
+
+
+def angle_between(a: float, b: float) -> float:
+    """Compute the absolute difference of two angles in rad.
+
+    Args:
+        a: An angle.
+        b: Another angle.
+    """
+    return float(abs(np.angle(np.exp(1j * (a - b)))))
+
+
+def true_eigenvalues(theta: float) -> np.ndarray:
+    """Compute the eigenvalues of a semi-implicit Euler step at an equilibrium.
+
+    Their product is 1, and their sum is 2 + dt^2 times the stiffness.
+
+    Args:
+        theta: Angle of the equilibrium.
+
+    Returns:
+        Both eigenvalues [2].
+    """
+    half = 1 + 0.5 * TIME_STEP**2 * 3 * GRAVITY / (2 * LENGTH) * np.cos(theta)
+    root = np.sqrt(half**2 - 1 + 0j)
+    return np.array([half + root, half - root])
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Errors of one equilibrium."""
+
+    angle: float
+    """Error of the angle in rad."""
+    std: float
+    """Error bar of the angle."""
+    eigenvalue: float
+    """Largest relative error of an eigenvalue."""
+    in_stds: tuple[float, ...]
+    """Errors of angle, speed and eigenvalues in units of their error bars; a complex pair counts once."""
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.angle:.4f} ± {self.std:.4f} rad, eigenvalues {self.eigenvalue:.2%}, {max(self.in_stds):.1f} error bars"
+
+
+def errors_of(found: Sequence[Equilibrium], theta: float) -> Errors | None:
+    """Compute the errors of the equilibrium nearest to a true one.
+
+    Args:
+        found: Equilibria of a learned system.
+        theta: Angle of the true equilibrium.
+
+    Returns:
+        Its errors; None if no equilibrium is near.
+    """
+    nearest = min(found, key=lambda one: angle_between(one.point[0], theta), default=None)
+    if nearest is None or angle_between(nearest.point[0], theta) > MAX_DISTANCE:
+        return None
+    linear = nearest.linearisation
+    truth = match_eigenvalues(linear.eigenvalues, true_eigenvalues(theta))
+    point_errors = np.array([angle_between(nearest.point[0], theta), abs(nearest.point[1])])
+    eigenvalue_errors = np.abs(linear.eigenvalues - truth)
+    in_stds = np.append(
+        point_errors / nearest.point_std, (eigenvalue_errors / linear.eigenvalue_std)[linear.eigenvalues.imag >= 0]
+    )
+    return Errors(point_errors[0], nearest.point_std[0], max(eigenvalue_errors / np.abs(truth)), tuple(in_stds))
+
+
+def analyse(folder: Path, refit: bool) -> list[dict[str, Errors | None]]:
+    """Compute and print the errors of each seed of a run.
+
+    Args:
+        folder: Folder of the run.
+        refit: Whether to fit the model again before it is analysed.
+
+    Returns:
+        For each seed, the errors by equilibrium.
+    """
+    store = RunStore.open(folder)
+    explorer = restore_explorer(store, store.checkpoints()[-1])
+    results = []
+    for index, seed in enumerate(explorer.seeds):
+        found = learned_system(explorer, store.config.world, index, refit).equilibria()
+        results.append({name: errors_of(found, theta) for name, theta in EQUILIBRIA.items()})
+        wrong = sum(all(angle_between(one.point[0], theta) > MAX_DISTANCE for theta in EQUILIBRIA.values()) for one in found)
+        line = " | ".join(f"{name} {errors or 'not found'}" for name, errors in results[-1].items())
+        print(f"seed {seed:3d}: {line}" + (f" | {wrong} that do not exist" if wrong else ""), flush=True)
+    return results
+
+
+def print_shares(name: str, results: list[dict[str, Errors | None]]) -> None:
+    """Print how many seeds found an equilibrium, and how far the truth was away.
+
+    Args:
+        name: Name of the equilibrium.
+        results: For each seed, the errors by equilibrium.
+    """
+    found = [errors for result in results if (errors := result[name]) is not None]
+    good = [one for one in found if one.angle <= ANGLE_TOLERANCE and one.eigenvalue <= EIGENVALUE_TOLERANCE]
+    in_stds = np.array([error for one in found for error in one.in_stds])
+    seeds = {most: sum(max(one.in_stds) <= most for one in found) for most in (1, 2)}
+    print(
+        f"{name}: found by {len(found)} of {len(results)} seeds, by {len(good)} within {ANGLE_TOLERANCE} rad and "
+        f"{EIGENVALUE_TOLERANCE:.0%}; the truth is within one error bar in {seeds[1]}, within two in {seeds[2]} "
+        f"({np.mean(in_stds <= 1):.0%} and {np.mean(in_stds <= 2):.0%} of {len(in_stds)} quantities)"
+    )
+
+
+def main() -> None:
+    """Analyse every folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, help="folders of runs of the pendulum")
+    parser.add_argument("--refit", action="store_true", help="fit the model again first, as 'sonde analyse --refit' does")
+    options = parser.parse_args()
+    for folder in options.folders:
+        print(folder)
+        results = analyse(folder, options.refit)
+        for name in EQUILIBRIA:
+            print_shares(name, results)
+
+
+if __name__ == "__main__":
+    main()
