@@ -1,7 +1,8 @@
-"""`sonde bench`: every hot path at the paper's settings, beside what the machine could do at best.
+"""Benchmarks: every hot path at the paper's settings, beside what the machine could do at best.
 
-The pieces: `rows` (one measurement), `measuring` (clocks, the machine's limits), `work` (the least work of each algorithm),
-`engine` (the compiled programs that are measured); one module per kind of path (`gaussian_process`, `ensembles`,
-`soft_actor_critic`, `episodes` with `real_time` and `time_to_task`, `processes`, `peers` with `peer_planning` and
-`peer_posterior`); `runner`, which goes through the paths; and `report`, `table`, `figure` for what a person gets to see.
+Run from a clone with `python -m benchmarks` or `make benchmark`. `rows` is one measurement, `measuring` has clocks and the
+machine's limits, `work` counts the least work of each algorithm, `engine` has the compiled programs that are measured. There is
+one module per kind of path: `gaussian_process`, `ensembles`, `soft_actor_critic`, `rollouts` (with `real_time` and
+`time_to_task`), `free_play`, `processes`, `peers` (with `peer_planning` and `peer_posterior`). `runner` measures them;
+`report`, `table` and `figure` present the results. `results/` holds recorded ones.
 """

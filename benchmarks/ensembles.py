@@ -1,4 +1,4 @@
-"""Planning and training with ensembles: the work of the paper's Pendulum-PE and Cheetah, and of an arm with four blocks."""
+"""Planning and training with ensembles: the work of the paper's Pendulum-PE, Cheetah and Fetch Pick & Place."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -7,14 +7,14 @@ from typing import cast
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.measuring import Plan, prediction_products, in_lockstep, measure, network_products, note
+from benchmarks import engine, work
+from benchmarks.measuring import Plan, in_lockstep, measure, network_products, note, prediction_products
 from benchmarks.rows import Row
-from sonde.bench import engine, work
 from sonde.data import Data
 from sonde.imagination import Optimistic
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models import ProbabilisticEnsemble
 from sonde.objectives import InformationGain
-from sonde.runs._presets import preset
+from sonde.runs import preset
 from sonde.solvers import ICEM, ControlProblem
 
 DATA = 5000
@@ -24,7 +24,7 @@ BETA = 2.0
 
 @dataclass(frozen=True)
 class Setting:
-    """The work of one column of the tables."""
+    """The work of one column of the paper's tables."""
 
     name: str
     state_dim: int
@@ -32,25 +32,33 @@ class Setting:
     model: ProbabilisticEnsemble
     solver: ICEM
     particles: int
-    """Copies of each plan that meet different noise; 1: the plans are imagined without noise."""
+    """Copies of each plan with different noise draws; 1: plans are imagined without noise."""
     training_steps: int
+    """Gradient steps of a fit."""
 
 
 def _of_preset(name: str, training_steps: int) -> Setting:
     config = preset(name)
     model, solver = cast(ProbabilisticEnsemble, config.model), cast(ICEM, config.solver)
     dims = config.world.state_dim, config.world.action_dim
-    particles = config.particles if config.imagine_noise else 1
+    imagination = config.method.imagination
+    assert imagination is not None
+    particles = imagination.particles if imagination.noise else 1
     return Setting(name.removesuffix("-pe"), *dims, model, solver, particles, training_steps)
 
 
 def with_particles(setting: Setting, particles: int) -> Setting:
-    """The same with another number of particles than its preset has, which its name says."""
+    """The setting with another number of particles, which its name says.
+
+    Args:
+        setting: The setting of a preset.
+        particles: Copies of each plan.
+    """
     return replace(setting, name=f"{setting.name}, {particles} particle{'' if particles == 1 else 's'}", particles=particles)
 
 
 PENDULUM, CHEETAH = _of_preset("pendulum-pe", 5000), _of_preset("cheetah", 1000)
-# as many as the paper's tables have; the presets imagine no noise
+# as many particles as the paper's tables have; the presets imagine no noise
 PENDULUM_WITH_NOISE, CHEETAH_WITH_NOISE = with_particles(PENDULUM, 10), with_particles(CHEETAH, 10)
 FETCH = replace(_of_preset("fetch-construction", 1000), name="fetch")
 SETTINGS = (PENDULUM, CHEETAH, FETCH)
@@ -66,21 +74,29 @@ TINY = Setting(
 
 
 def problem_of(setting: Setting, num_seeds: int) -> ControlProblem:
-    """What the planner faces, with an untrained ensemble: the work is the same."""
+    """The control problem of a setting, with an untrained ensemble: the work is the same.
+
+    Args:
+        setting: The sizes.
+        num_seeds: Number of seeds S.
+
+    Returns:
+        The problem, with a leading axis S on its arrays.
+    """
     dims = setting.state_dim, setting.action_dim
     params = engine.initial_params(setting.model, *dims, num_seeds)
     posterior = engine.conditioning(setting.model, params, in_lockstep(Data.empty(1, *dims), num_seeds))()
-    imagination = Optimistic(BETA, noise=setting.particles > 1)
-    return ControlProblem(posterior, imagination, InformationGain(), *dims, setting.particles, setting.model.members)
+    imagination = Optimistic(noise=setting.particles > 1, particles=setting.particles, beta=BETA)
+    return ControlProblem(posterior, imagination, InformationGain(), *dims)
 
 
 def planning(plan: Plan) -> Iterator[Row]:
-    """One planning step with an ensemble: iCEM at the size of Pendulum, Cheetah and an arm with blocks (fetch)."""
+    """One planning step with an ensemble: iCEM at the sizes of Pendulum, Cheetah and Fetch Pick & Place."""
     quick = CHEETAH_WITH_NOISE, PENDULUM, FETCH
     settings = {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, PENDULUM, CHEETAH_WITH_NOISE, CHEETAH, FETCH)}
     for setting in plan.chosen(settings[plan.effort]):
-        for num_seeds in plan.runs_for():
-            note(f"ensemble, {setting.name}, {num_seeds} run(s): planning ...")
+        for num_seeds in plan.seed_counts():
+            note(f"ensemble, {setting.name}, {num_seeds} seed(s): planning ...")
             problem = problem_of(setting, num_seeds)
             timing = measure(engine.planning(problem, setting.solver, num_seeds), plan.repeats)
             transitions = work.imagined_transitions(setting.solver, problem.simulated_particles)
@@ -93,7 +109,7 @@ def planning(plan: Plan) -> Iterator[Row]:
                 timing.wall_seconds,
                 flop=num_seeds * work.ensemble_queries(setting.model, *dims, transitions),
                 products=prediction_products(),
-                extra={"transitions_per_run": transitions, "particles": problem.simulated_particles},
+                extra={"transitions_per_seed": transitions, "particles": problem.simulated_particles},
             )
 
 
@@ -103,8 +119,8 @@ def training(plan: Plan) -> Iterator[Row]:
         steps = max(setting.training_steps // (10 if plan.quick else 1), 2)
         model, size = replace(setting.model, max_steps=steps, epochs=steps), 100 if plan.effort == "tiny" else DATA
         dims = setting.state_dim, setting.action_dim
-        for num_seeds in plan.runs_for():
-            note(f"ensemble, {setting.name}, {num_seeds} run(s): training ...")
+        for num_seeds in plan.seed_counts():
+            note(f"ensemble, {setting.name}, {num_seeds} seed(s): training ...")
             rng = np.random.default_rng(0)
             x, u, change = (jnp.asarray(rng.normal(size=(size, n))) for n in (*dims, setting.state_dim))
             data = in_lockstep(Data(x, u, x + change, jnp.asarray(size)), num_seeds)
@@ -119,5 +135,5 @@ def training(plan: Plan) -> Iterator[Row]:
                 flop=num_seeds * work.ensemble_training(model, *dims, steps),
                 bytes=work.ensemble_training_bytes(model, *dims, steps, num_seeds),
                 products=network_products(),
-                extra={"gradient_steps": steps, "batch": model.batch_size},
+                extra={"gradient_steps": steps, "batch_size": model.batch_size},
             )

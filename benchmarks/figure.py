@@ -1,4 +1,4 @@
-"""The results as one picture: how near each path comes to the machine's limit, and what an action costs."""
+"""The results as one figure: how near each path comes to the machine's limit."""
 
 import io
 from collections.abc import Sequence
@@ -14,11 +14,20 @@ from benchmarks.table import duration, share
 STYLE: dict[Any, Any] = {"font.size": 10, "axes.titlesize": 11, "axes.axisbelow": True}
 COLOURS = {"f64": "#0072B2", "f32": "#E69F00", "tf32": "#E69F00", "bf16": "#009E73", COPY: "#CC79A7"}
 NAMES = {COPY: "main memory"}
-"""What a limit is called in the legend, if not products of its own name."""
+"""Names of limits in the legend; by default NAME products."""
 
 
 def draw(rows: Sequence[Row], device: str, clock: str) -> bytes:
-    """The figure as a PNG."""
+    """Draw the figure.
+
+    Args:
+        rows: The rows.
+        device: Name of the machine.
+        clock: Name of the clock of `Row.seconds`.
+
+    Returns:
+        A PNG file.
+    """
     buffer = io.BytesIO()
     with matplotlib.rc_context(STYLE):
         figure_of(rows, device, clock).savefig(buffer, format="png", dpi=150)
@@ -26,7 +35,13 @@ def draw(rows: Sequence[Row], device: str, clock: str) -> bytes:
 
 
 def figure_of(rows: Sequence[Row], device: str, clock: str) -> Figure:
-    """One bar per measurement that has a limit."""
+    """The figure, with one bar per row that has a limit.
+
+    Args:
+        rows: The rows.
+        device: Name of the machine.
+        clock: Name of the clock of `Row.seconds`.
+    """
     bars = [row for row in rows if row.ratio is not None and row.path != "peers"]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.5, 1.6 + 0.27 * max(len(bars), 3)), layout="constrained")

@@ -10,25 +10,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import engine, work
 from benchmarks.measuring import Plan, in_lockstep, measure, note
 from benchmarks.rows import Row
-from sonde.bench import engine, work
 from sonde.data import Data
-from sonde.imagination import Optimistic
-from sonde.models._gaussian_process import GaussianProcess
+from sonde.models import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.objectives import InformationGain
-from sonde.runs._presets import preset
+from sonde.runs import preset
 from sonde.solvers import ICEM, ControlProblem
 from sonde.worlds import Pendulum
 
 CONFIG = preset("pendulum-gp")
 STATES, INPUTS = 3, 4
 FIT_OF_HYPERPARAMETERS = 500
-"""Points to which the hyper-parameters are fitted before the posterior is measured."""
+"""Points that the hyper-parameters are fitted to before the posterior is measured."""
 
 _POSTERIORS: dict[tuple[GaussianProcess, int], Any] = {}
-"""What was factorised for a single run, by model and number of points: with many it takes a while."""
+"""Posteriors of a single seed, by model and number of points: factorising many takes a while."""
 
 
 def _model(plan: Plan) -> GaussianProcess:
@@ -42,25 +40,29 @@ def _solver(plan: Plan) -> ICEM:
 
 
 def _counts(plan: Plan) -> Iterator[int]:
-    """How many measurements there are."""
+    """Numbers of measurements."""
     counts = {"tiny": (20,), "quick": (100, 1000), "full": (100, 1000, 5000, 20_000)}[plan.effort]
     return (count for count in counts if plan.only in (None, f"n = {count}"))
 
 
 def _sizes(plan: Plan) -> Iterator[tuple[int, int]]:
-    """Points and runs."""
+    """Numbers of points and of seeds."""
     for count in _counts(plan):
-        for num_seeds in plan.runs_for(_on_a_cpu(count, plan)):
+        for num_seeds in plan.seed_counts(_on_a_cpu(count, plan)):
             yield count, num_seeds
 
 
 def _on_a_cpu(count: int, plan: Plan) -> tuple[int, ...]:
-    """Runs in lockstep. Ten of few points only: many of many take minutes and teach nothing more."""
+    """Numbers of seeds; ten with few points only, since with many they take minutes and show nothing more."""
     return (1, 10) if count <= 100 and not plan.quick else (1,)
 
 
 def pendulum_data(count: int) -> Data:
-    """Transitions from all over the reachable set, in a buffer that they fill: as after exploring for long."""
+    """Transitions from all over the reachable set, as after a long exploration.
+
+    Args:
+        count: Number of transitions, and capacity of the buffer.
+    """
     world, rng = Pendulum(), np.random.default_rng(1)
     states, _ = world.reachable_points()
     theta, speed = np.arctan2(states[:, 1], states[:, 0]), states[:, 2]
@@ -73,32 +75,38 @@ def pendulum_data(count: int) -> Data:
 
 @functools.lru_cache(maxsize=2)
 def _fitted(model: GaussianProcess, points: int) -> Any:
-    """Hyper-parameters of one run (leading axis 1)."""
+    """Hyper-parameters of one seed (leading axis 1)."""
     start = engine.initial_params(model, STATES, INPUTS - STATES, 1)
     return engine.fitting(model, start, in_lockstep(pendulum_data(points), 1))()
 
 
-def _in_runs(model: GaussianProcess, count: int, num_seeds: int, plan: Plan) -> tuple[Any, Data]:
-    """Hyper-parameters and data, the same for all runs."""
+def _for_seeds(model: GaussianProcess, count: int, num_seeds: int, plan: Plan) -> tuple[Any, Data]:
+    """Hyper-parameters and data, the same for all seeds."""
     points = min(count, FIT_OF_HYPERPARAMETERS) if plan.effort == "tiny" else FIT_OF_HYPERPARAMETERS
     params = jax.tree.map(lambda leaf: leaf[0], _fitted(model, points))
     return in_lockstep(params, num_seeds), in_lockstep(pendulum_data(count), num_seeds)
 
 
-def centres(posterior: Any, run: int = 0) -> list[int]:
-    """How many centres each output of a run uses."""
+def centres(posterior: Any, seed: int = 0) -> list[int]:
+    """Number of centres that each output uses.
+
+    Args:
+        posterior: A `GPPosterior` with a leading axis S.
+        seed: Index of the seed.
+    """
     assert isinstance(posterior, GPPosterior)
-    return [int(number) for number in posterior.centres.used[run]]
+    return [int(number) for number in posterior.centres.used[seed]]
 
 
 def planning(plan: Plan) -> Iterator[Row]:
-    """One planning step with a Gaussian process, n measurements in the data."""
-    model, solver = _model(plan), _solver(plan)
+    """One planning step with a Gaussian process on n measurements."""
+    model, solver, method = _model(plan), _solver(plan), CONFIG.method
+    assert method.imagination is not None and method.objective is not None
     for count, num_seeds in _sizes(plan):
-        note(f"Gaussian process, n = {count}, {num_seeds} run(s): planning ...")
+        note(f"Gaussian process, n = {count}, {num_seeds} seed(s): planning ...")
         known = _POSTERIORS.get((model, count)) if num_seeds == 1 else None
-        posterior = known or engine.conditioning(model, *_in_runs(model, count, num_seeds, plan))()
-        problem = ControlProblem(posterior, Optimistic(CONFIG.beta), InformationGain(), STATES, 1, CONFIG.particles)
+        posterior = known or engine.conditioning(model, *_for_seeds(model, count, num_seeds, plan))()
+        problem = ControlProblem(posterior, method.imagination, method.objective, STATES, INPUTS - STATES)
         timing = measure(engine.planning(problem, solver, num_seeds), plan.repeats)
         used, transitions = centres(posterior), work.imagined_transitions(solver, problem.simulated_particles)
         yield Row(
@@ -109,16 +117,16 @@ def planning(plan: Plan) -> Iterator[Row]:
             timing.wall_seconds,
             flop=num_seeds * transitions * work.gp_query(INPUTS, used),
             products="f64",
-            extra={"points": count, "centres": used, "transitions_per_run": transitions},
+            extra={"points": count, "centres": used, "transitions_per_seed": transitions},
         )
 
 
 def factor(plan: Plan) -> Iterator[Row]:
-    """The posterior of a Gaussian process on n measurements, factorised once per episode."""
+    """The posterior of a Gaussian process on n measurements, factorised once per round."""
     model = _model(plan)
     for count, num_seeds in _sizes(plan):
-        note(f"Gaussian process, n = {count}, {num_seeds} run(s): factorising ...")
-        program, latest = engine.conditioning(model, *_in_runs(model, count, num_seeds, plan)), deque(maxlen=1)
+        note(f"Gaussian process, n = {count}, {num_seeds} seed(s): factorising ...")
+        program, latest = engine.conditioning(model, *_for_seeds(model, count, num_seeds, plan)), deque(maxlen=1)
 
         def work_and_keep(program=program, latest=latest):
             latest.append(program())
@@ -126,7 +134,7 @@ def factor(plan: Plan) -> Iterator[Row]:
 
         timing = measure(work_and_keep, plan.repeats)
         used = centres(latest[0])
-        if num_seeds == 1:  # those of many runs are large
+        if num_seeds == 1:  # those of many seeds are large
             _POSTERIORS[model, count] = latest[0]
         yield Row(
             "gp-factor",
@@ -146,8 +154,8 @@ def fit(plan: Plan) -> Iterator[Row]:
     for count in {"tiny": (20,), "quick": (200,), "full": (100, 300, 1000)}[plan.effort]:
         if plan.only not in (None, f"n = {count}"):
             continue
-        for num_seeds in plan.runs_for(_on_a_cpu(count, plan)):
-            note(f"Gaussian process, n = {count}, {num_seeds} run(s): fitting ...")
+        for num_seeds in plan.seed_counts(_on_a_cpu(count, plan)):
+            note(f"Gaussian process, n = {count}, {num_seeds} seed(s): fitting ...")
             model = replace(_model(plan), fit_points=count)
             data = in_lockstep(pendulum_data(count), num_seeds)
             params = engine.initial_params(model, STATES, INPUTS - STATES, num_seeds)

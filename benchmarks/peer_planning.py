@@ -1,9 +1,10 @@
-"""Planning with an ensemble: `pytorch-icem` and a plain PyTorch ensemble against ours, at the same work.
+"""Planning with an ensemble: `pytorch-icem` with an ensemble in plain PyTorch against ours, at the same work.
 
-The same are: samples, kept plans, iterations, horizon, particles, members, layers, widths, both heads, the imagined noise, the
-optimistic choice among plausible states, and the information gain of every step. What differs: weights are random in both (the
-work does not depend on them); PyTorch works in single precision throughout, where our states are double; its package draws
-`samples + kept` plans in all, so it is given that many, and it does not clip them; ours also imagines the winner once more.
+Equal in both: samples, kept plans, iterations, horizon, particles, members, layers, widths, both heads, the imagined noise,
+the optimistic choice among plausible states, and the information gain of every step. Weights are random in both, since the
+work does not depend on them. Differences: PyTorch uses single precision throughout, where our states are double; `pytorch-icem`
+counts kept plans among its samples, so it is given `samples + kept`, and it does not clip plans; ours also imagines the best
+plan once more.
 """
 
 import itertools
@@ -12,18 +13,23 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
+from benchmarks import engine, work
 from benchmarks.ensembles import BETA, CHEETAH_WITH_NOISE, FETCH, PENDULUM_WITH_NOISE, TINY, Setting, problem_of
 from benchmarks.measuring import Plan, in_turns, installed, network_products, note
 from benchmarks.rows import Row
 from sonde._internal.errors import first_line
-from sonde.bench import engine, work
 
 
 class TorchEnsemble:
-    """Members as one batch of matrices, as PyTorch multiplies them best; imagines one step of all particles of all plans."""
+    """An ensemble whose members are one batch of matrices, which PyTorch multiplies fastest."""
 
     def __init__(self, torch: Any, setting: Setting):
-        """Random weights that keep the spread of a unit input."""
+        """Draw random weights that keep the spread of a unit input.
+
+        Args:
+            torch: The module.
+            setting: The sizes.
+        """
         self.torch, self.setting = torch, setting
         model = setting.model
         outputs = setting.state_dim * (2 if model.noise == "learned" else 1)
@@ -35,14 +41,24 @@ class TorchEnsemble:
         self.step: Callable[[Any, Any], tuple[Any, Any]] = self._step
 
     def dynamics(self, x: Any, controls: Any) -> Any:
-        """The next states [plans, particles * dx]; what the step is worth is noted, since the package shows states only."""
+        """Imagine one step of all particles of all plans.
+
+        The reward of the step is kept for `cost`, which the package calls with states only.
+
+        Args:
+            x: States [plans, particles * dx].
+            controls: Actions and etas [plans, du + dx].
+
+        Returns:
+            Next states [plans, particles * dx].
+        """
         x_next, reward = self.step(x, controls)
         self.rewards.append(reward)
         self.transitions += x.shape[0] * self.setting.particles
         return x_next
 
     def cost(self, _states: Any, _controls: Any) -> Any:
-        """Of each plan: minus the information of all its steps."""
+        """The cost of each plan: minus the information of all its steps."""
         total = -self.torch.stack(self.rewards).sum(dim=0)
         self.rewards.clear()
         return total
@@ -67,7 +83,7 @@ class TorchEnsemble:
         return x_next.reshape(plans, particles * dx), information.reshape(plans, particles).mean(dim=1)
 
     def _heads(self, h: Any) -> tuple[Any, Any]:
-        """The members' means, and the mean of their noise variances."""
+        """Means of the members, and the mean of their noise variances."""
         torch, model = self.torch, self.setting.model
         if model.noise == "fixed":
             return h, torch.full_like(h[0], model.noise_std**2)
@@ -83,7 +99,7 @@ def _planner(torch: Any, icem: Any, ensemble: TorchEnsemble) -> Callable[[], Any
     setting, solver = ensemble.setting, ensemble.setting.solver
     controls = setting.action_dim + setting.state_dim
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the package copies a tensor in a way that PyTorch frowns upon
+        warnings.simplefilter("ignore")  # the package copies a tensor in a way that PyTorch warns about
         planner = icem.iCEM(
             ensemble.dynamics,
             ensemble.cost,
@@ -99,7 +115,7 @@ def _planner(torch: Any, icem: Any, ensemble: TorchEnsemble) -> Callable[[], Any
             warmup_iters=solver.iterations,
             online_iters=solver.iterations,
         )
-    # version 0.1.0 refuses more than one control by mistake: it compares their number with that of the axes
+    # version 0.1.0 rejects more than one control by mistake: it compares their number with the number of axes
     planner.nu, planner.sigma = controls, torch.full((controls,), float(solver.initial_std))
     planner.reset()
     start = torch.zeros(setting.state_dim * setting.particles)
@@ -121,14 +137,14 @@ def _faster(torch: Any, icem: Any, setting: Setting) -> tuple[TorchEnsemble, Cal
         compiled_step = _planner(torch, icem, compiled)
         compiled_step()
         first, second = in_turns({"plain": step, "compiled": compiled_step}, 1).values()
-    except Exception as error:  # its compiler needs one for C++, and fails in ways of its own
+    except Exception as error:  # its compiler needs a C++ compiler, and fails in several ways
         note(f"torch.compile does not work here: {first_line(error)}")
         return plain, step, "eager"
     return (compiled, compiled_step, "compiled") if second.wall_seconds < first.wall_seconds else (plain, step, "eager")
 
 
 def compare(plan: Plan) -> Iterator[Row]:
-    """Rows of ours and theirs for each size."""
+    """Rows of both packages for each size."""
     if not installed("torch", "pytorch_icem"):
         return
     torch, icem = import_module("torch"), import_module("pytorch_icem")

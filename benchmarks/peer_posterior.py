@@ -1,8 +1,8 @@
 """The posterior of a Gaussian process: scikit-learn and GPyTorch against ours, on the same data and hyper-parameters.
 
-All answer the same queries (mean and std of every output) in double precision and on all cores. Each is given the queries in
-the portions that suit it. The error is the largest one of the std, relative to the std of that output's functions, against an
-exact posterior that is computed here with SciPy alone.
+All answer the same queries (mean and std of every output) in double precision and on all cores, in portions of a size that
+suits all of them. The error is the largest error of the std, relative to the signal std of that output, against an exact
+posterior that is computed here with SciPy.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,22 +16,22 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
+from benchmarks import engine, work
 from benchmarks.gaussian_process import CONFIG, INPUTS, STATES, centres, pendulum_data
 from benchmarks.measuring import Plan, in_lockstep, in_turns, installed, note
 from benchmarks.rows import Row
-from sonde.bench import engine, work
-from sonde.models._gaussian_process import GaussianProcess
+from sonde.models import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
 
 Answer = tuple[np.ndarray, np.ndarray]
 PORTION = 2060
 LANCZOS_FROM = 800
-"""GPyTorch factorises matrices up to this size and iterates with larger ones, unless it is told otherwise."""
+"""By default GPyTorch factorises matrices up to this size, and uses Lanczos iterations for larger ones."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Data, hyper-parameters and queries, in the units in which the hyper-parameters are meant."""
+    """Data, hyper-parameters and queries, in normalised units."""
 
     points: np.ndarray
     targets: np.ndarray
@@ -46,7 +46,7 @@ class Question:
 
 
 def exact_std(question: Question) -> np.ndarray:
-    """The reference: std of the functions [queries, outputs], by textbook formulas."""
+    """The reference: epistemic std [queries, outputs], by the textbook formulas."""
     columns = []
     for scales, signal, noise in zip(question.lengthscales, question.signal_std, question.noise_std, strict=True):
         a, b = question.points / scales, question.queries / scales
@@ -68,13 +68,19 @@ def _predict(posterior: GPPosterior, x, u) -> tuple[Any, Any]:
 
 
 def by_sonde(posterior: GPPosterior, x: np.ndarray, u: np.ndarray) -> Callable[[], Answer]:
-    """Ours, as the planner asks it: numpy in, numpy out."""
+    """Ours, as a planner uses it: numpy in, numpy out.
+
+    Args:
+        posterior: The posterior of one seed.
+        x: States [queries, dx].
+        u: Actions [queries, du].
+    """
     ask = engine.compiled(_predict, posterior, jnp.asarray(x), jnp.asarray(u))
     return lambda: jax.tree.map(np.asarray, ask())
 
 
 def by_scikit_learn(question: Question) -> Callable[[], Answer]:
-    """One regressor per output."""
+    """scikit-learn, with one regressor per output."""
     gp, kernels = import_module("sklearn.gaussian_process"), import_module("sklearn.gaussian_process.kernels")
     regressors = []
     for i, noise in enumerate(question.noise_std):
@@ -91,10 +97,12 @@ def by_scikit_learn(question: Question) -> Callable[[], Answer]:
 
 
 def by_gpytorch(question: Question, fast_variances: bool, lanczos: bool = False) -> Callable[[], Answer]:
-    """One exact model per output, as its tutorials build it; optionally with its fast predictive variances.
+    """GPyTorch, with one exact model per output, as in its tutorials.
 
-    Those need a root of the inverse kernel matrix, which is kept: by Cholesky, or by Lanczos as is its default for more than
-    `LANCZOS_FROM` points.
+    Args:
+        question: Data, hyper-parameters and queries.
+        fast_variances: Use its fast predictive variances, which keep a root of the inverse kernel matrix.
+        lanczos: Compute that root by Lanczos iterations, its default for more than `LANCZOS_FROM` points, and not by Cholesky.
     """
     torch, gpytorch = import_module("torch"), import_module("gpytorch")
 
@@ -133,12 +141,12 @@ def by_gpytorch(question: Question, fast_variances: bool, lanczos: bool = False)
 
 
 def _pose(plan: Plan) -> tuple[int, int]:
-    """Points and queries; those of the paper's planning step, if there is time."""
+    """Numbers of points and queries; in full, those of the paper's planning step."""
     return {"tiny": (20, 50), "quick": (1000, 10_300), "full": (1000, 103_000)}[plan.effort]
 
 
 def compare(plan: Plan) -> Iterator[Row]:
-    """Rows of ours (with few centres, and exact) and theirs."""
+    """Rows of ours (low-rank and exact) and of the others."""
     count, number = _pose(plan)
     note(f"peers: posterior, n = {count}, {number} queries ...")
     model = GaussianProcess(steps=2, rank=16) if plan.effort == "tiny" else CONFIG.model

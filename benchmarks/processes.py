@@ -1,4 +1,4 @@
-"""What only a fresh process can tell: importing, the way to the first action, and the peak of memory."""
+"""What only a fresh process can show: the time of an import, the time to the first action, and peak memory."""
 
 import json
 import os
@@ -16,6 +16,8 @@ import numpy as np
 from benchmarks.measuring import Plan, by_the_clock, note, on_cpu
 from benchmarks.rows import Row
 
+ROOT = Path(__file__).parent.parent
+"""The clone, from which a fresh process imports `benchmarks`."""
 IMPORT = """
 import time; began, began_cpu = time.perf_counter(), time.process_time()
 import sonde
@@ -29,7 +31,7 @@ import sonde
 from sonde.runs._run import build_explorer
 import numpy as np
 imported = time.perf_counter() - began
-config = sonde.preset(%r)
+config = sonde.preset(%r).with_method(%r)
 policy = build_explorer(config).ask()
 policy(np.zeros(config.world.state_dim))
 first = time.perf_counter() - began
@@ -45,7 +47,7 @@ from benchmarks.measuring import Plan
 from benchmarks.processes import peak_of_this_process
 from benchmarks.runner import PATHS
 from sonde._internal.precision import double_precision
-double_precision(lambda: list(PATHS[%r](Plan(%r, runs=%r, only=%r))))()
+double_precision(lambda: list(PATHS[%r](Plan(%r, seeds=%r, only=%r))))()
 stats = jax.devices()[0].memory_stats() or {}
 result = {"process_bytes": peak_of_this_process(), "device_bytes": stats.get("peak_bytes_in_use"),
           "cpu_seconds": time.process_time()}
@@ -59,29 +61,38 @@ MEMORY_CASES = (
 
 
 def in_fresh_process(code: str, settings: Mapping[str, str] | None = None) -> tuple[dict[str, Any], float]:
-    """What `code` leaves in `result`, and the wall time of the whole process."""
+    """Run code in a fresh Python.
+
+    Args:
+        code: Python code that leaves a dictionary in `result`.
+        settings: Environment variables to add.
+
+    Returns:
+        The dictionary, and the wall time of the whole process.
+    """
     command = [sys.executable, "-c", f"{code}\nimport json; print(json.dumps(result))"]
-    # it must not take most of a device's memory at once: this process may hold some of it
-    environment = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(settings or {})}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    # no preallocation, which takes most of a device's memory at once: this process may hold some of it
+    environment = {**os.environ, "PYTHONPATH": path, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", **(settings or {})}
     began = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=environment)
     wall = time.perf_counter() - began
-    if done.returncode != 0:  # instead of subprocess's own error, which would quote all of the code
-        raise RuntimeError(f"a process of its own ended with exit code {done.returncode}; what it said is above")
+    if done.returncode != 0:  # not subprocess's own error, which would quote all of the code
+        raise RuntimeError(f"a fresh process ended with exit code {done.returncode}; its messages are above")
     return json.loads(done.stdout.splitlines()[-1]), wall
 
 
 def peak_of_this_process() -> int:
-    """The most memory that it has held, in bytes."""
+    """Peak memory of this process, in bytes."""
     status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count the process that started this one as well
+    if status.exists():  # getrusage would also count the process that started this one
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def importing(plan: Plan) -> Iterator[Row]:
-    """`import sonde`, and whether it touches a device."""
+    """`import sonde`, and whether it initialises a device."""
     note("import ...")
     results = [in_fresh_process(IMPORT)[0] for _ in range(plan.repeats)]
     wall, cpu = (float(np.median([result[name] for result in results])) for name in ("import_seconds", "cpu_seconds"))
@@ -90,7 +101,8 @@ def importing(plan: Plan) -> Iterator[Row]:
 
 
 def first_action(plan: Plan) -> Iterator[Row]:
-    """From before `import sonde` to the first action, with an empty and with a warm cache of compiled programs."""
+    """From before `import sonde` to the first action, with an empty and with a warm compilation cache."""
+    method = "random" if plan.effort == "tiny" else "opax"
     names = ("pendulum-gp-lite",) if plan.quick else ("pendulum-gp", "pendulum-pe-lite" if on_cpu() else "pendulum-pe")
     for name in plan.chosen(names):
         with tempfile.TemporaryDirectory() as cache:
@@ -100,20 +112,20 @@ def first_action(plan: Plan) -> Iterator[Row]:
             }
             for state in ("empty", "warm"):
                 note(f"first action of {name}, {state} cache ...")
-                result, _ = in_fresh_process(FIRST_ACTION % name, settings)
+                result, _ = in_fresh_process(FIRST_ACTION % (name, method), settings)
                 wall = result.pop("seconds_to_first_action")
                 cpu = result.pop("cpu_seconds")
                 yield Row("first-action", f"{name}, {state} cache", 1, by_the_clock(cpu, wall), wall, extra=result)
 
 
 def memory(plan: Plan) -> Iterator[Row]:
-    """The largest amount of memory that a path holds, libraries and compiler included."""
+    """Peak memory of a path, libraries and compiler included."""
     cases = {"tiny": (("pe-training", "tiny"),), "quick": (("pe-planning", "cheetah, 10 particles"),)}
     for path, setting in cases.get(plan.effort, MEMORY_CASES):
         if plan.only not in (None, setting):
             continue
-        for num_seeds in plan.runs_for():
-            note(f"memory of {path}, {setting}, {num_seeds} run(s) ...")
+        for num_seeds in plan.seed_counts():
+            note(f"memory of {path}, {setting}, {num_seeds} seed(s) ...")
             code = MEMORY % (path, plan.effort, (num_seeds,), setting)
             result, wall = in_fresh_process(code)
             peak = result["process_bytes"] if on_cpu() else result["device_bytes"]

@@ -1,11 +1,12 @@
-"""What a person sees of `sonde bench`: progress while it runs, tables at the end, files if asked for."""
+"""The output of the benchmarks: progress while they run, tables at the end, and files on request."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.measuring import Effort, Plan, note
+from benchmarks.measuring import Plan, note
+from benchmarks.rows import Row
 from benchmarks.runner import PATHS, PEERS, Results, check_paths, run
 from benchmarks.table import main_table, peers_table
 from sonde._internal.errors import SondeError
@@ -14,23 +15,33 @@ from sonde._internal.files import write_atomically
 INTERRUPTED = 130
 
 
-def bench_help() -> str:
-    """A line per path."""
+def paths_help() -> str:
+    """One line per path."""
     return "\n".join(f"  {name:<14}{(measure.__doc__ or '').partition(chr(10))[0]}" for name, measure in PATHS.items())
 
 
-def measure_and_report(paths: Sequence[str], effort: Effort, num_seeds: Sequence[int], peers: bool, out: Path | None) -> int:
-    """Measure, print, save; the exit code. An interrupt ends it with what there is."""
+def measure_and_report(paths: Sequence[str], plan: Plan, peers: bool, out: Path | None) -> int:
+    """Measure, print and save; an interrupt ends it with the results so far.
+
+    Args:
+        paths: Names of paths; if there are none, all but those on demand.
+        plan: How much to measure.
+        peers: Also measure other packages.
+        out: Folder for results.
+
+    Returns:
+        The exit code.
+    """
     check_paths(paths)
-    plan, results, code = Plan(effort, tuple(num_seeds) or None), Results(), 0
+    results, code = Results(), 0
     if out is not None:
         if out.exists() and not out.is_dir():
-            raise SondeError(f"bench: --out must be a folder, got the file {out}")
+            raise SondeError(f"benchmarks: --out must be a folder, got the file {out}")
         out.mkdir(parents=True, exist_ok=True)
     try:
         run(paths, plan, results, peers, out)
     except KeyboardInterrupt:
-        note("Stopped; this is what there is:")
+        note("Stopped; results so far:")
         code = INTERRUPTED
     show(results, Console())
     if out is not None and results.rows:
@@ -40,10 +51,15 @@ def measure_and_report(paths: Sequence[str], effort: Effort, num_seeds: Sequence
 
 
 def show(results: Results, console: Console) -> None:
-    """Tables, and what could not be measured."""
+    """Print tables, and which paths could not be measured.
+
+    Args:
+        results: The measurements.
+        console: Where to print.
+    """
     clock = results.machine.get("clock", "seconds")
     others, by_peers = _split(results)
-    # a pipe or a log has no width of its own, and a table of numbers must not be broken to fit one
+    # a pipe or a log has no width, and a table of numbers must not be wrapped
     console = console if console.is_terminal else Console(width=220)
     if others:
         console.print(main_table(others, clock))
@@ -56,7 +72,15 @@ def show(results: Results, console: Console) -> None:
 
 
 def save(results: Results, folder: Path) -> list[Path]:
-    """`bench.json`, and `bench.png` if anything has a limit to be drawn against."""
+    """Write `bench.json`, and `bench.png` if any row has a limit.
+
+    Args:
+        results: The measurements.
+        folder: An existing folder.
+
+    Returns:
+        The files.
+    """
     from benchmarks.figure import draw
 
     results.save(folder)
@@ -69,5 +93,6 @@ def save(results: Results, folder: Path) -> list[Path]:
     return files
 
 
-def _split(results: Results):
+def _split(results: Results) -> tuple[list[Row], list[Row]]:
+    """Rows of ours, and of the comparison with peers."""
     return [r for r in results.rows if r.path != PEERS], [r for r in results.rows if r.path == PEERS]

@@ -1,4 +1,4 @@
-"""Measures paths one after the other, and keeps what is there, come what may."""
+"""Measures paths one after the other, and keeps all results so far if one of them fails."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measuring import Limits, Plan, prediction_products, network_products, note, on_cpu
+from benchmarks import ensembles, free_play, gaussian_process, peers, processes, rollouts, soft_actor_critic
+from benchmarks.measuring import Limits, Plan, network_products, note, on_cpu, prediction_products
 from benchmarks.rows import COPY, Row
 from benchmarks.table import in_short
 from sonde._internal.errors import SondeError, first_line
 from sonde._internal.files import write_atomically
 from sonde._internal.machine import this_machine
 from sonde._internal.precision import double_precision
-from sonde.bench import ensembles, rounds, free_play, gaussian_process, peers, processes, soft_actor_critic
 
 Measure = Callable[[Plan], Iterator[Row]]
 PATHS: dict[str, Measure] = {
@@ -23,26 +23,26 @@ PATHS: dict[str, Measure] = {
     "pe-planning": ensembles.planning,
     "pe-training": ensembles.training,
     "sac": soft_actor_critic.optimisation,
-    "round": rounds.whole,
+    "rollout": rollouts.whole,
     "first-action": processes.first_action,
     "memory": processes.memory,
     "import": processes.importing,
-    "real-time": rounds.at_a_rate,
-    "time-to-task": rounds.to_a_solved_task,
+    "real-time": rollouts.at_a_rate,
+    "time-to-task": rollouts.to_a_solved_task,
     "fetch-step": free_play.steps,
     "peers": peers.compare,
 }
 """A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
 PEERS = "peers"
 ON_DEMAND = ("real-time", "time-to-task", "fetch-step", PEERS)
-"""Measured only if asked for, since they take long, or more than Sonde to be installed."""
+"""Measured only on request: they take long or need other packages."""
 KINDS = ("f64", "f32", COPY), ("f64", "tf32", "bf16", COPY)
-"""What is measured of the machine: on a CPU, and elsewhere."""
+"""Limits that are always measured: on a CPU, and elsewhere."""
 
 
 @dataclass
 class Results:
-    """What was measured so far."""
+    """The measurements so far."""
 
     machine: dict[str, Any] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
@@ -50,21 +50,37 @@ class Results:
     """Paths that could not be measured to the end, and why."""
 
     def save(self, folder: Path) -> None:
-        """`bench.json`, whole or not at all."""
+        """Write `bench.json`, whole or not at all.
+
+        Args:
+            folder: An existing folder.
+        """
         content = {"machine": self.machine, "rows": [row.as_dict() for row in self.rows], "failures": self.failures}
         write_atomically(folder / "bench.json", (json.dumps(content, indent=1) + "\n").encode())
 
 
 def check_paths(names: Sequence[str]) -> None:
-    """Refuse names that are no paths."""
+    """Reject unknown paths.
+
+    Args:
+        names: Names of paths.
+    """
     for name in names:
         if name not in PATHS:
-            raise SondeError(f"bench: unknown path {name!r}; expected some of: {', '.join(PATHS)}")
+            raise SondeError(f"benchmarks: unknown path {name!r}; expected some of: {', '.join(PATHS)}")
 
 
 @double_precision
 def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = False, folder: Path | None = None) -> None:
-    """Measure the paths (all, if none is named), adding to `results`, which `folder` then holds after every row."""
+    """Measure paths one after the other.
+
+    Args:
+        names: Names of paths; if there are none, all but those `ON_DEMAND`.
+        plan: How much to measure.
+        results: The rows are added to it.
+        with_peers: Also measure other packages.
+        folder: Folder where the results are saved after every row.
+    """
     chosen = list(names or (name for name in PATHS if name not in ON_DEMAND))
     check_paths(chosen)
     if with_peers and PEERS not in chosen:
@@ -81,7 +97,7 @@ def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = F
                 note(f"    {in_short(results.rows[-1])}")
                 if folder is not None:
                     results.save(folder)
-        # whatever it is (no memory, a process that failed, a peer of an unknown version), the other paths are still worth hours
+        # whatever it is (no memory, a process that failed, an unknown version of a peer), the other paths can still be measured
         except Exception as error:
             results.failures[name] = first_line(error)
             note(f"{name}: {first_line(error)}")
@@ -91,12 +107,12 @@ def run(names: Sequence[str], plan: Plan, results: Results, with_peers: bool = F
 
 
 def _products_of(path: str) -> tuple[str, ...]:
-    """The products that most rows of a path are compared with, to be measured just before it."""
+    """The products that most rows of a path are compared with; they are measured just before it."""
     if path.startswith("gp-"):
         return ("f64",)
     if path in ("pe-planning", "fetch-step"):
         return (prediction_products(),)
-    if path == "round":
+    if path == "rollout":
         return "f64", prediction_products()
     if path == PEERS:
         return (network_products(), "f64") if on_cpu() else ()

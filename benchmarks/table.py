@@ -10,7 +10,12 @@ DASH = "-"
 
 
 def quantity(value: int | float | None, unit: str = "") -> str:
-    """Three digits and a prefix: 12.3 G."""
+    """A number with three digits and a prefix, such as 12.3 GFLOP.
+
+    Args:
+        value: The number.
+        unit: Its unit.
+    """
     if value is None:
         return DASH
     for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -20,19 +25,19 @@ def quantity(value: int | float | None, unit: str = "") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Three digits of a time."""
+    """A time with three digits."""
     if seconds is None:
         return DASH
     return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def share(ratio: float | None) -> str:
-    """Two digits of a share of the limit, however small."""
+    """A share of the limit with two digits."""
     return DASH if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
 
 
 def remark(row: Row) -> str:
-    """What a row has to say beside its rates."""
+    """The last column of a row: results other than rates."""
     extra = row.extra
     if "peak_bytes" in extra:
         return f"peak {quantity(extra['peak_bytes'], 'B')}"
@@ -43,20 +48,20 @@ def remark(row: Row) -> str:
         late = f"{extra['late']} of {extra['actions']} late"
         return f"p99 {extra['p99_ms']:.3g} ms, {late}, {extra['return_lost']:.1%} of the return lost"
     if "solved" in extra:
-        tried = len(extra["returns"])
-        return f"{'solved after' if extra['solved'] else 'not solved in'} {tried} episode{'' if tried == 1 else 's'}"
+        rounds = len(extra["returns"])
+        return f"{'solved after' if extra['solved'] else 'not solved in'} {rounds} round{'' if rounds == 1 else 's'}"
     if "simulator_share" in extra:
         return f"simulators {duration(extra['simulator_wall_seconds'])}, {extra['simulator_share']:.0%} of the step"
     if "centres" in extra:
         return f"centres {'/'.join(map(str, extra['centres']))}"
-    for key, text in (("transitions_per_run", "transitions"), ("gradient_steps", "gradient steps"), ("steps", "steps")):
+    for key, text in (("transitions_per_seed", "transitions"), ("gradient_steps", "gradient steps"), ("steps", "steps")):
         if key in extra:
             return f"{extra[key]:,} {text}"
     return ""
 
 
 def in_short(row: Row) -> str:
-    """A result in half a line, while the others are still to come."""
+    """A result in half a line, for progress."""
     of_limit = "" if row.ratio is None else f", {share(row.ratio)} of the machine's limit ({row.bound})"
     by = f"{row.extra['by']}: " if "by" in row.extra else ""
     seconds = "" if row.seconds is None else f"{duration(row.seconds)}, "
@@ -64,7 +69,12 @@ def in_short(row: Row) -> str:
 
 
 def main_table(rows: Sequence[Row], clock: str) -> Table:
-    """Every row but those of peers."""
+    """The table of all rows but those of peers.
+
+    Args:
+        rows: The rows.
+        clock: Name of the clock of `Row.seconds`.
+    """
     names = ("path", "setting", "S", "work", "bytes", clock, "wall", "rate", "limit", "ratio", "")
     table = Table(*names, title="Hot paths", title_justify="left")
     for column in table.columns[2:10]:
@@ -90,7 +100,12 @@ def main_table(rows: Sequence[Row], clock: str) -> Table:
 
 
 def peers_table(rows: Sequence[Row], clock: str) -> Table:
-    """The same work by others: their times, and how many of ours they are."""
+    """The table of the same work by others, with their times relative to ours.
+
+    Args:
+        rows: The rows of peers.
+        clock: Name of the clock of `Row.seconds`.
+    """
     names = ("same work", "by", clock, "wall", f"theirs / ours, {clock}", "theirs / ours, wall", "error of the std")
     table = Table(*names, title="Peers, in this process", title_justify="left")
     for column in table.columns[2:]:

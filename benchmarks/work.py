@@ -1,43 +1,72 @@
-"""The least work of each algorithm, counted from its sizes alone, whatever a program really does.
+"""The least work of each algorithm, counted from its sizes, independent of what a program really does.
 
 A multiplication and an addition are two operations. What is symmetric or triangular counts half. Element-wise functions
-(exponentials, swish) are not counted: they vanish beside the products.
+(exponentials, swish) are not counted: they are negligible beside the products.
 """
 
 import itertools
 from collections.abc import Sequence
 
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models import ProbabilisticEnsemble
 from sonde.solvers import ICEM, SAC
 
 CACHE = 64 * 2**20
-"""Bytes that caches may hold: smaller data need not come from main memory, and their bytes are not counted."""
+"""Bytes that caches may hold; smaller data are not counted as bytes from main memory."""
 
 
 def layers(sizes: Sequence[int]) -> list[int]:
-    """Multiplications of each layer of a network, per point."""
+    """Multiplications of each layer of a network, per point.
+
+    Args:
+        sizes: Widths of all layers, inputs and outputs included.
+    """
     return [n * m for n, m in itertools.pairwise(sizes)]
 
 
 def member_layers(model: ProbabilisticEnsemble, state_dim: int, action_dim: int) -> list[int]:
-    """The same for one member of an ensemble, with its mean and noise heads."""
+    """Multiplications of each layer of one ensemble member, with its mean and noise heads, per point.
+
+    Args:
+        model: The ensemble.
+        state_dim: Number of state dimensions.
+        action_dim: Number of action dimensions.
+    """
     outputs = state_dim * (2 if model.noise == "learned" else 1)
     return layers([state_dim + action_dim, *[model.width] * model.layers, outputs])
 
 
 def imagined_transitions(solver: ICEM, particles: int) -> int:
-    """Of one planning step: all plans of all iterations, the kept ones included."""
+    """Imagined transitions of one planning step: all plans of all iterations, kept ones included.
+
+    Args:
+        solver: The planner.
+        particles: Copies of each plan.
+    """
     plans = sum(solver.sample_counts()) + solver.kept_elites * solver.iterations
     return plans * solver.horizon * particles
 
 
 def ensemble_queries(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, queries: int) -> int:
-    """Operations of asking all members."""
+    """Operations of predictions by all members.
+
+    Args:
+        model: The ensemble.
+        state_dim: Number of state dimensions.
+        action_dim: Number of action dimensions.
+        queries: Number of predictions.
+    """
     return 2 * queries * model.members * sum(member_layers(model, state_dim, action_dim))
 
 
 def ensemble_training(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int) -> int:
-    """Operations of gradient steps: forward, by the weights, and by the inputs of all layers but the first."""
+    """Operations of training: forward, gradients of the weights, and gradients of the inputs of all layers but the first.
+
+    Args:
+        model: The ensemble.
+        state_dim: Number of state dimensions.
+        action_dim: Number of action dimensions.
+        steps: Number of gradient steps.
+    """
     products = member_layers(model, state_dim, action_dim)
     return 2 * steps * model.batch_size * model.members * (3 * sum(products) - products[0])
 
@@ -45,16 +74,31 @@ def ensemble_training(model: ProbabilisticEnsemble, state_dim: int, action_dim: 
 def ensemble_training_bytes(
     model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int, num_seeds: int
 ) -> int | None:
-    """Weights and the optimiser's two moments, read and written at each step, unless caches hold them."""
+    """Bytes of training: weights and the optimiser's two moments, read and written at each step.
+
+    Args:
+        model: The ensemble.
+        state_dim: Number of state dimensions.
+        action_dim: Number of action dimensions.
+        steps: Number of gradient steps.
+        num_seeds: Number of seeds S.
+
+    Returns:
+        The bytes; None if caches can hold weights and moments.
+    """
     state = 3 * 4 * num_seeds * model.members * sum(member_layers(model, state_dim, action_dim))
     return 2 * steps * state if state > CACHE else None
 
 
 def gp_query(inputs: int, centres: Sequence[int]) -> int:
-    """Operations of a mean and a variance per output, from so many centres each.
+    """Operations of a mean and a variance of every output.
 
     Squared distances as one product (with two columns for the squares), the mean, and a quadratic form, whose matrix is
     symmetric.
+
+    Args:
+        inputs: Number of inputs.
+        centres: Number of centres of each output.
     """
     return sum(2 * m * (inputs + 2) + 2 * m + m * (m + 1) for m in centres)
 
@@ -63,23 +107,49 @@ def gp_fit(points: int, inputs: int, outputs: int, steps: int) -> int:
     """Operations of gradient steps on the exact marginal likelihood.
 
     Per output and step: the kernel matrix and the sums against its derivatives (both symmetric), and n^3 for the inverse.
+
+    Args:
+        points: Number of measurements n.
+        inputs: Number of inputs.
+        outputs: Number of outputs.
+        steps: Number of gradient steps.
     """
     return outputs * steps * (points**3 + 2 * points**2 * (inputs + 2))
 
 
 def gp_condition(points: int, centres: Sequence[int]) -> int:
-    """Operations of the low-rank posterior: the greedy choice of centres, what all data say about them, and m^3 to invert."""
+    """Operations of the low-rank posterior: the greedy choice of m centres, their statistics over all data, and m^3 to invert.
+
+    Args:
+        points: Number of measurements.
+        centres: Number of centres of each output.
+    """
     return sum(2 * points * m**2 + m**3 for m in centres)
 
 
 def gp_condition_bytes(points: int, centres: Sequence[int], num_seeds: int) -> int | None:
-    """Each choice of a centre reads what the earlier ones explain of all data, in double precision, unless caches hold it."""
+    """Bytes of the low-rank posterior: the choice of a centre reads what earlier ones explain of all data, in double precision.
+
+    Args:
+        points: Number of measurements.
+        centres: Number of centres of each output.
+        num_seeds: Number of seeds S.
+
+    Returns:
+        The bytes; None if caches can hold what the centres explain.
+    """
     state = 8 * points * num_seeds * sum(centres)
     return sum(8 * num_seeds * points * m * (m - 1) // 2 for m in centres) if state > CACHE else None
 
 
 def sac_gradient_step(solver: SAC, state_dim: int, control_dim: int) -> int:
-    """Operations of one gradient step."""
+    """Operations of one gradient step.
+
+    Args:
+        solver: The solver.
+        state_dim: Number of state dimensions.
+        control_dim: Numbers that the actor chooses per step.
+    """
     critic = layers([state_dim + control_dim, *solver.critic, 1])
     actor = layers([state_dim, *solver.actor, 2 * control_dim])
     # per pair of critics: targets forward; loss forward, by weights, by inputs of all layers but the first; for the actor
@@ -89,8 +159,16 @@ def sac_gradient_step(solver: SAC, state_dim: int, control_dim: int) -> int:
 
 
 def sac_training(solver: SAC, model: ProbabilisticEnsemble, state_dim: int, action_dim: int, control_dim: int) -> int:
-    """Operations of a whole policy optimisation: gradient steps, and the transitions that are imagined for them."""
+    """Operations of a whole policy optimisation: gradient steps, and the transitions that are imagined for them.
+
+    Args:
+        solver: The solver.
+        model: The ensemble.
+        state_dim: Number of state dimensions.
+        action_dim: Number of action dimensions.
+        control_dim: Numbers that the actor chooses per step.
+    """
     gradient_steps = solver.training_steps * solver.gradient_steps * sac_gradient_step(solver, state_dim, control_dim)
-    imagined = solver.training_steps * solver.round_size
+    imagined = solver.training_steps * solver.transitions_per_step
     acting = 2 * imagined * sum(layers([state_dim, *solver.actor, 2 * control_dim]))
     return gradient_steps + acting + ensemble_queries(model, state_dim, action_dim, imagined)
