@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -244,13 +245,27 @@ def _work(name: str, seed: int, folder: str, pipe: Connection) -> None:
     prepare, case = PARTS[name].load()
     prepared = prepare(home / "prepared")
     while (number := pipe.recv()) is not None:
-        outcome, place = Outcome(), home / "case"
-        place.mkdir()
-        os.chdir(place)
-        try:
-            case(prepared, random.Random(f"{seed} {name} {number}"), place, outcome)
-        except Exception:  # a check of the case itself, or something that nobody expected
-            outcome.fault("traceback", traceback.format_exc())
-        os.chdir(home)
-        shutil.rmtree(place, ignore_errors=True)
-        pipe.send(outcome)
+        pipe.send(run_case(name, case, prepared, seed, number, home))
+
+
+def run_case(name: str, case: Callable[..., None], prepared: Any, seed: int, number: int, home: Path) -> Outcome:
+    """Run one case in this process, in a folder of its own that is deleted afterwards.
+
+    Args:
+        name: Name of the part.
+        case: Its function.
+        prepared: What the part has prepared.
+        seed: Seed of all cases.
+        number: Number of the case.
+        home: Where the folder is made.
+    """
+    outcome, place, before = Outcome(), home / "case", os.getcwd()
+    place.mkdir()
+    os.chdir(place)
+    try:
+        case(prepared, random.Random(f"{seed} {name} {number}"), place, outcome)
+    except Exception:  # a check of the case itself, or something that nobody expected
+        outcome.fault("traceback", traceback.format_exc())
+    os.chdir(before)
+    shutil.rmtree(place, ignore_errors=True)
+    return outcome

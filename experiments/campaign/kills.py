@@ -23,11 +23,12 @@ import numpy as np
 from experiments.campaign.harness import Outcome
 from experiments.campaign.sandbox import QUICK, call, differing, draw_numbers_only, results, tree
 from sonde.data import Trajectory
+from sonde.models import GaussianProcess
 from sonde.runs import Experiment, explore
 from sonde.runs._store import RunStore
 from sonde.worlds import OwnSystem
 
-OWN = replace(QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8)
+OWN = replace(QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8, model=GaussianProcess(steps=3, rank=8))
 OLD = replace(QUICK, rounds=1)
 MOST = 3
 """Most kills of one run."""
@@ -62,9 +63,9 @@ def run_command(folder: Path) -> None:
     if (folder / "config.json").exists():
         answer = call("resume", str(folder))
     else:
-        options = ("--method", "random", "--evaluate-every", "0", "--rounds", "3", "--horizon", "6", "--seeds", "2")
-        parts = ("--model.steps", "2", "--model.rank", "8", "--solver.samples", "16", "--solver.elites", "4")
-        rest = ("--solver.iterations", "2", "--solver.horizon", "5", "--evaluation-horizon", "5", "--out", str(folder))
+        options = ("--method", "random", "--evaluate-every", "0", "--rounds", "3", "--horizon", "12", "--seeds", "2")
+        parts = ("--model.steps", "3", "--model.rank", "16", "--solver.samples", "16", "--solver.elites", "4")
+        rest = ("--solver.iterations", "2", "--solver.horizon", "5", "--evaluation-horizon", "10", "--out", str(folder))
         answer = call("explore", "pendulum-gp", *options, *parts, *rest)
     if answer.code != 0:
         raise RuntimeError(f"exit code {answer.code}: {answer.err}")

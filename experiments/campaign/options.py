@@ -49,6 +49,7 @@ def prepare(folder: Path) -> Path:
     (place / "log.csv").write_text(CSV)
     explore(TINY, place / "run")
     call("resume", str(place / "run"))
+    shutil.copytree(place, folder / "pristine")
     return place
 
 
@@ -88,7 +89,7 @@ def case(place: Path, rng: Random, folder: Path, outcome: Outcome) -> None:
         outcome: Where to write down what happened.
     """
     os.chdir(place)
-    before = tree(place)
+    before = shared = tree(place)
     if rng.random() < 0.6:
         words = command_line(rng)
         outcome.count("command lines")
@@ -109,7 +110,7 @@ def case(place: Path, rng: Random, folder: Path, outcome: Outcome) -> None:
             with checks_only():
                 answer = call(*words)
         _check(answer, [*words, (run / "config.json").read_bytes()[-2000:]], before, folder, outcome)
-        if moved := changed(tree(place), tree(place)):
+        if moved := changed(shared, tree(place)):
             outcome.fault("outside", f"{words}: {moved}")
 
 
@@ -133,24 +134,14 @@ def _change_config(run: Path, rng: Random) -> None:
 
 def _check(answer: Any, words: Any, before: dict[str, str], place: Path, outcome: Outcome) -> None:
     check_answer(answer, words, outcome, one_line=False)
-    after = tree(place)
-    moved = changed(before, after)
+    moved = changed(before, tree(place))
     if answer.code != 0 and (lost := {name: how for name, how in moved.items() if not name.endswith(".lock")}):
         kind = "lost" if any(how != "new" for how in lost.values()) else "outside"
         outcome.fault(kind, f"{words}: exit code {answer.code}: {lost}: {answer.err[-300:]}")
     foreign = {name: how for name, how in moved.items() if name.startswith("foreign/") and how != "new"}
     if foreign and "--overwrite" not in words:
         outcome.fault("lost", f"{words}: {foreign}")
-    if moved:
-        _restore(place, before, after)
-
-
-def _restore(place: Path, before: dict[str, str], after: dict[str, str]) -> None:
-    """Undo what a command has changed."""
-    for name, how in sorted(changed(before, after).items(), reverse=True):
-        path = place / name
-        if how == "new":
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-    still = {name: how for name, how in changed(before, tree(place)).items() if how != "new"}
-    if still and place.name == "place":
-        raise RuntimeError(f"the folder of all cases was changed: {still}")
+    if moved and place.name == "place":
+        os.chdir(place.parent)
+        shutil.rmtree(place)
+        shutil.copytree(place.with_name("pristine"), place)

@@ -20,10 +20,10 @@ from sonde.solvers import ICEM
 
 TINY = RunConfig(
     rounds=3,
-    horizon=6,
-    evaluation_horizon=5,
+    horizon=12,
+    evaluation_horizon=10,
     seeds=2,
-    model=GaussianProcess(steps=2, rank=8),
+    model=GaussianProcess(steps=3, rank=16),
     solver=ICEM(samples=16, elites=4, iterations=2, horizon=5),
 )
 """A run of less than a second, once its programs are compiled."""
@@ -103,7 +103,7 @@ def check_answer(answer: Answer, words: Any, outcome: Outcome, one_line: bool = 
     said = answer.out + answer.err
     if answer.code not in CODES or "Traceback (most recent call last)" in said:
         outcome.fault("traceback", f"{words}: exit code {answer.code}: {said[-2000:]}")
-    elif answer.code == 2 and not answer.err.strip():
+    elif answer.code == 2 and not said.strip():
         outcome.fault("traceback", f"{words}: exit code 2 without a message: {said[-500:]}")
     elif answer.code == 2 and one_line:
         lines = answer.err.strip().splitlines()
