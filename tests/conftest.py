@@ -1,9 +1,12 @@
 """Settings of all tests: types and shapes are checked (jaxtyping with beartype), and compiled programs are shared.
 
 Compiled programs lie in `.cache/jax` of the checkout, where later runs, the workers of pytest-xdist and subprocesses find them.
+Most of the time goes into compilation: tests compile with few optimisations, except those of numerical accuracy, which compile
+as users do.
 """
 
 import os
+import re
 from pathlib import Path
 
 # both are read when JAX is imported, and subprocesses inherit them
@@ -18,10 +21,23 @@ install_import_hook("sonde", "beartype.beartype")
 import jax
 import pytest
 
+ACCURATE = re.compile("test_(fused|gp$|gp_abuse|gp_likelihood|gp_low_rank|information|linalg|members|noise|training)")
+"""Modules that compare the last digits with a reference."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore a compiled program that another process has written only half: JAX then compiles it itself."""
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache entry")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimisations(request):
+    """Compile with few optimisations, except in tests of accuracy and on a GPU; subprocesses do the same."""
+    few = os.environ["JAX_PLATFORMS"] == "cpu" and not ACCURATE.match(request.path.stem)
+    if few != (os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "1"):
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1" if few else "0"
+        jax.config.update("jax_disable_most_optimizations", few)
+        jax.clear_caches()  # programs that were compiled the other way
 
 
 @pytest.fixture
