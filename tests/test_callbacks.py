@@ -114,7 +114,10 @@ def test_exception_in_a_callback_stops_the_run_and_loses_no_finished_round(whole
     assert [recorder.calls.count(("end", None)) for recorder in (other, failing, third)] == [1, 1, 1]
     what, number = moment
     finished = {"start": 0, "end": 3, "round": number}.get(what, 1)
-    assert max(RunStore.open(tmp_path / "run").checkpoints(), default=0) == finished
+    if finished == 0:
+        assert list(tmp_path.iterdir()) == [], "a run without a finished round leaves no folder"
+    else:
+        assert max(RunStore.open(tmp_path / "run").checkpoints()) == finished
     recorder = Recorder()
     explore(CONFIG, tmp_path / "run", [recorder])
     assert recorder.calls[0] == ("start", finished)
@@ -161,9 +164,7 @@ def test_metric_of_the_wrong_shape_stops_the_run_before_its_round_is_finished(tm
     config = replace(RANDOM, metrics=(LargestAction(count=3),))
     with pytest.raises(SondeError, match=r"metric 'largest_action' must give one number per seed, shape \[2\], got \[6\]"):
         explore(config, tmp_path / "run")
-    store = RunStore.open(tmp_path / "run")
-    assert store.load_metrics() == [] and store.checkpoints() == []
-    assert store.has_data(1), "measurements are kept"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_metric_with_a_key_that_is_taken_is_rejected_by_the_config():

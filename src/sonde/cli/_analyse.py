@@ -76,7 +76,7 @@ def _analysis(chosen: AnalyseArguments, store: RunStore) -> dict[str, Any]:
     from sonde.runs._analysis import analysis_of, theory_of, true_equilibria
     from sonde.runs._run import restore_explorer
 
-    config, explorer = store.config, restore_explorer(store, store.checkpoints()[-1])
+    config, explorer = store.config, restore_explorer(store)
     index = 0 if chosen.seed is None else config.seed_list.index(chosen.seed)
     theory = {"theory": theory_of(explorer, config, index)} if chosen.theory else {}
     truth = {"truth": true_equilibria(explorer, config.world, index, chosen.action)} if chosen.truth else {}

@@ -30,7 +30,7 @@ def main(args: list[str]) -> None:
     names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
     free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())
     config, console = preset("pendulum-gp-lite"), Console()
-    store = RunStore.create(chosen.out or next(free), config)
+    store = RunStore.start(chosen.out or next(free), config)
     demo_opening(config, console)
     explorer = run_and_draw(store, console)
     demo_summary(config, explorer, store, console)

@@ -53,13 +53,12 @@ def main(args: list[str]) -> None:
         from sonde.runs.figures._film import check_film
 
         check_film(chosen.video)
-    checkpoints = store.checkpoints()
-    if not checkpoints:
+    if not store.checkpoints():
         raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
     from sonde.runs._report import evaluation_report, robust_report
     from sonde.runs._run import restore_explorer
 
-    explorer = restore_explorer(store, checkpoints[-1])
+    explorer = restore_explorer(store)
     if chosen.robust:
         beta = _run_beta(config) if chosen.beta is None else chosen.beta
         return robust_report(config, explorer, task, beta, Console(), chosen.video)

@@ -35,7 +35,7 @@ def main(args: list[str]) -> None:
     draw_curves(stores, chosen.out)
     figures = [chosen.out]
     if len(stores) == 1 and stores[0].checkpoints():
-        explorer = restore_explorer(stores[0], stores[0].checkpoints()[-1])
+        explorer = restore_explorer(stores[0])
         beside = lambda name: chosen.out.with_stem(f"{chosen.out.stem}-{name}")
         figures += draw_model(explorer, stores[0].config.world, beside)
         figures += [beside("theory")] if draw_theory(stores[0], beside("theory")) else []

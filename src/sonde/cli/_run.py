@@ -26,7 +26,8 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
         explorer = run(store, [ProgressDisplay(console)], from_round)
     except KeyboardInterrupt:
         safe = f"Stopped. Everything up to the last finished round is safe: 'sonde resume {store.folder}' continues."
-        console.print(safe, soft_wrap=True)
+        nothing = "Stopped before the first round was finished: nothing was kept or replaced, and the same command starts over."
+        console.print(safe if store.checkpoints() else nothing, soft_wrap=True)
         raise SystemExit(130) from None
     if ending := how_it_ended(store):
         console.print(ending, soft_wrap=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, first_line
-from sonde._internal.files import write_atomically
+from sonde._internal.files import append_line, write_atomically
 from sonde._internal.machine import cores
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, differences, with_absolute_paths
@@ -183,6 +183,5 @@ def _places(ray: Any, gpus: float) -> int:
 def _failed(batch: Batch, error: Exception) -> str:
     """Add an error to the batch's log; the reason, in a line."""
     batch.create()
-    with (batch.folder / LOG).open("a") as log:
-        log.write(f"{error}\n")
+    append_line(batch.folder / LOG, str(error))
     return reason(batch.folder)
