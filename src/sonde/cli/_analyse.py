@@ -40,6 +40,8 @@ class AnalyseArguments:
     """Also print the quantities of the theory for a Gaussian process: information gain, its greedy maximum, beta, the bound."""
     out: Path | None = None
     """Also write all numbers to FILE.json."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -49,7 +51,7 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(AnalyseArguments, args=args, prog="sonde analyse")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     _check(chosen, store)
     found = _analysis(chosen, store)
     console = Console()

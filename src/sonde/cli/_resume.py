@@ -19,6 +19,8 @@ class ResumeArguments:
     """Folder of the run."""
     from_round: int | None = None
     """Go back to the checkpoint after this round (0 to start over); later rounds are deleted."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -28,7 +30,7 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     available = [0, *store.checkpoints()]
     if chosen.from_round is not None and chosen.from_round not in available:
         raise SondeError(f"no checkpoint after round {chosen.from_round}; there are: {', '.join(map(str, available))}")

@@ -26,8 +26,10 @@ from typing import Any
 import safetensors
 import safetensors.numpy
 
+from sonde._internal import consent
 from sonde._internal.errors import SondeError
 from sonde._internal.files import sync_folder, write_atomically
+from sonde._internal.reading import MAX_JSON_BYTES, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
@@ -85,20 +87,20 @@ class RunStore:
         return cls(folder, config)
 
     @classmethod
-    def open(cls, folder: Path) -> "RunStore":
+    def open(cls, folder: Path, allow_code: bool = False) -> "RunStore":
         """Open a run that exists.
 
         Args:
             folder: Folder of the run.
+            allow_code: Whether code that its config names may run, even if the user never allowed it before.
         """
         path = folder / "config.json"
         try:
-            text = path.read_text()
+            text = read_limited(path, MAX_JSON_BYTES)
         except OSError:
             raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json") from None
-        except UnicodeDecodeError:
-            raise SondeError(f"{path} is not text; restore it from a copy") from None
-        store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
+        with consent.allow_code() if allow_code else contextlib.nullcontext():
+            store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
         missing = [name for name in FOLDERS if not (folder / name).is_dir()]
         if missing:
             raise SondeError(f"{folder} is incomplete: it has no {', '.join(missing)}; restore it from a copy")
@@ -278,7 +280,8 @@ def _checked_config(config: RunConfig) -> str:
     if config.stopping_rule is not None:
         config.stopping_rule.check_world(config.world)
     text = to_json(config)
-    from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
+    with consent.allow_code():  # what the caller's config names; it may be loaded again later
+        from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
     return text
 
 
