@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
+from sonde.cli._console import plain_console
 from sonde.runs._store import RunStore
 
 LEGEND = (
@@ -54,7 +55,7 @@ def main(args: list[str]) -> None:
     store = RunStore.open(chosen.folder, chosen.allow_code)
     _check(chosen, store)
     found = _analysis(chosen, store)
-    console = Console()
+    console = plain_console()
     for part in _report(found):
         console.print(part, soft_wrap=isinstance(part, str))
     if chosen.out is not None:

@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import with_absolute_path
+from sonde.cli._console import plain_console
 from sonde.evaluation._tasks import task_named
 from sonde.imagination import Pessimistic
 from sonde.models import BetaRule
@@ -64,8 +64,8 @@ def main(args: list[str]) -> None:
     explorer = restore_explorer(store, checkpoints[-1])
     if chosen.robust:
         beta = _run_beta(config) if chosen.beta is None else chosen.beta
-        return robust_report(config, explorer, task, beta, Console(), chosen.video)
-    evaluation_report(config, explorer, task, chosen.oracle, Console(), chosen.video)
+        return robust_report(config, explorer, task, beta, plain_console(), chosen.video)
+    evaluation_report(config, explorer, task, chosen.oracle, plain_console(), chosen.video)
 
 
 def _check_beta(beta: float | None, robust: bool, rule: BetaRule | None) -> None:

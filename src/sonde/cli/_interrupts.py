@@ -17,7 +17,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import FrameType
 from typing import NoReturn
 
@@ -29,13 +29,17 @@ SENTENCE = "Stopped. All files that were finished before are safe."
 
 
 class _State:
-    received = 0
-    repeating = False  # the next call of the handler repeats an earlier one
-    repeated = 0  # repetitions that the thread has not seen yet
-    sentence = SENTENCE
-    said = False
+    """What happened so far in this process."""
+
+    def __init__(self):
+        self.received = 0
+        self.repeating = False  # the next call of the handler repeats an earlier one
+        self.repeated = 0  # repetitions that the thread has not seen yet
+        self.sentence: Callable[[], str] = lambda: SENTENCE
+        self.said = False
 
 
+_state = _State()
 _arrived = threading.Event()
 
 
@@ -53,38 +57,38 @@ def listen() -> None:
 
 def begin() -> None:
     """Begin a command: nothing was said about it yet."""
-    _State.said, _State.sentence = False, SENTENCE
+    _state.said, _state.sentence = False, lambda: SENTENCE
 
 
 def received() -> bool:
     """Whether Ctrl-C was pressed."""
-    return _State.received > 0
+    return _state.received > 0
 
 
 @contextlib.contextmanager
-def saying(sentence: str) -> Generator[None]:
+def saying(sentence: Callable[[], str]) -> Generator[None]:
     """Choose what is said if Ctrl-C is pressed in this context.
 
     Args:
-        sentence: What is safe, and how to continue.
+        sentence: Says what is safe, and how to continue.
     """
-    before, _State.sentence = _State.sentence, sentence
+    before, _state.sentence = _state.sentence, sentence
     try:
         yield
     except KeyboardInterrupt:
         stopped()
         raise
     finally:
-        _State.sentence = before
+        _state.sentence = before
 
 
 def stopped() -> None:
     """Say, once, that the command was stopped; what is left to do may take its time."""
     _arrived.set()
-    if not _State.said:
-        _State.said = True
+    if not _state.said:
+        _state.said = True
         with contextlib.suppress(OSError, ValueError):
-            print(_State.sentence, file=sys.stderr, flush=True)
+            print(_state.sentence(), file=sys.stderr, flush=True)
 
 
 def end(code: int) -> NoReturn:
@@ -118,11 +122,11 @@ def _flushed(stream, code: int) -> int:
 
 
 def _on_interrupt(_: int, frame: FrameType | None) -> None:
-    if _State.repeating:
-        _State.repeating = False
+    if _state.repeating:
+        _state.repeating = False
     else:
-        _State.received += 1
-    if _State.received > 1 or _is_importing(frame):
+        _state.received += 1
+    if _state.received > 1 or _is_importing(frame):
         _leave()
     raise KeyboardInterrupt
 
@@ -140,7 +144,7 @@ def _on_unraisable(event: "sys.UnraisableHookArgs") -> None:
     if not issubclass(event.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(event)
         return
-    _State.repeating, _State.repeated = True, _State.repeated + 1
+    _state.repeating, _state.repeated = True, _state.repeated + 1
     threading.Timer(0.05, _thread.interrupt_main).start()
 
 
@@ -155,9 +159,9 @@ def _watch(read_end: int) -> None:
 def _wait(read_end: int) -> None:
     while True:
         if os.read(read_end, 1) == bytes([signal.SIGINT]):
-            if _State.repeated == 0:
+            if _state.repeated == 0:
                 return
-            _State.repeated -= 1
+            _state.repeated -= 1
 
 
 def _leave_after_grace() -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from sonde._internal.errors import SondeError
+from sonde.cli._console import plain_console
 from sonde.cli._run import run_and_draw
 from sonde.runs._store import RunStore
 
@@ -38,4 +38,4 @@ def main(args: list[str]) -> None:
         print(f"All {store.config.rounds} rounds were done before: drawing them again.")
     elif chosen.from_round is None and store.why_stopped():
         print("The run was finished before: drawing it again.")
-    run_and_draw(store, Console(), chosen.from_round)
+    run_and_draw(store, plain_console(), chosen.from_round)

@@ -24,7 +24,7 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
     from sonde.runs.figures import draw_run
 
     safe = f"Stopped. Everything up to the last finished round is safe: 'sonde resume {store.folder}' continues."
-    with saying(safe):
+    with saying(lambda: safe):
         explorer = run(store, [ProgressDisplay(console)], from_round)
     if ending := how_it_ended(store):
         console.print(ending, soft_wrap=True)

@@ -16,6 +16,7 @@ from sonde._internal.consent import CLASS, allow_code
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.user_code import with_absolute_path
 from sonde.cli._choices import PARTS, folder_name, named_system, parts_help, starting_point, try_world, with_parts
+from sonde.cli._console import plain_console
 from sonde.cli._interrupts import saying
 from sonde.runs import RunConfig
 from sonde.runs._codec import from_json, to_json
@@ -93,7 +94,7 @@ def main(args: list[str]) -> None:
     configs = combinations(start, chosen, parts)
     try_world(next(iter(configs.values())).world)
     sweep = Sweep(chosen.out or Path("sweeps") / folder_name(name), configs, chosen.seeds_per_batch)
-    _run(sweep, backend, Console())
+    _run(sweep, backend, plain_console())
 
 
 def backend_named(name: str, workers: int | None, address: str | None, gpus: float) -> Backend:
@@ -227,7 +228,7 @@ def _run(sweep: Sweep, backend: Backend, console: Console) -> None:
         soft_wrap=True,
     )
     try:
-        with saying(STOPPED), SweepProgress(batches, console) as progress:
+        with saying(lambda: STOPPED), SweepProgress(batches, console) as progress:
             failures = run_sweep(sweep, backend, watch=progress)
     except KeyboardInterrupt:
         _report(sweep, console)

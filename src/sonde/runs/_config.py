@@ -22,6 +22,8 @@ from sonde.runs._measurements import absolute_source
 from sonde.solvers import ICEM, Solver
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
 
+MAX_SEEDS = 10_000
+"""Most seeds of a run, which are all held in memory."""
 EXPLORE = "explore"
 """Name of the policy that explores, beside those of the tasks."""
 
@@ -99,6 +101,7 @@ class RunConfig:
         self._check_parts()
         self._check_tasks()
         needed = self.rounds * self.steps
+        whole("config", transitions=needed, capacity=self.data_capacity)
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
                 f"config: capacity {self.capacity} is too small: {self.rounds} rounds of {self.steps} steps need {needed}"
@@ -108,8 +111,10 @@ class RunConfig:
         names = ("rounds", "horizon", "rollouts", "evaluation_horizon", "evaluation_rollouts", "seeds")
         positive("config", **{name: getattr(self, name) for name in names})
         whole("config", max_copies=self.max_copies)
-        if not 0 <= self.first_seed < 2**31:
-            raise SondeError(f"config: first_seed must lie in [0, 2^31), got {self.first_seed}")
+        if self.seeds > MAX_SEEDS:
+            raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
+        if not 0 <= self.first_seed <= 2**31 - self.seeds:
+            raise SondeError(f"config: first_seed must lie in [0, 2^31), and all seeds with it, got {self.first_seed}")
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
 

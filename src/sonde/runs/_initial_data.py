@@ -14,9 +14,8 @@ from sonde._internal.files import checksum, write_atomically
 from sonde.data import Trajectory
 from sonde.runs._measurements import MINARI, read_file
 from sonde.runs._minari import read_minari
+from sonde.runs._saved import MEASURED, saved_measurements
 from sonde.worlds import World
-
-ARRAYS = ("states", "actions", "next_states")
 
 
 def read_measurements(source: str, world: World) -> Trajectory:
@@ -46,7 +45,7 @@ def save_initial_data(folder: Path, measurements: Trajectory) -> None:
         measurements: Transitions [N, ...].
     """
     path, note = _paths(folder)
-    content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in ARRAYS})
+    content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in MEASURED})
     write_atomically(path, content)
     write_atomically(note, f"{checksum(content)}  {path.name}\n".encode())
 
@@ -68,7 +67,7 @@ def load_initial_data(folder: Path, source: str) -> Trajectory:
             f"{path} is missing or damaged, and the run cannot continue without it; restore it from a copy, "
             f"or start a new run with --data {source}"
         )
-    arrays = safetensors.numpy.load(content)
+    arrays = saved_measurements(content, str(path))
     return Trajectory(arrays["states"], arrays["actions"], arrays["next_states"])
 
 

@@ -23,19 +23,19 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.numpy
 
 from sonde._internal import consent
 from sonde._internal.errors import SondeError
 from sonde._internal.files import sync_folder, write_atomically
-from sonde._internal.reading import MAX_JSON_BYTES, read_limited
+from sonde._internal.reading import MAX_JSON_BYTES, check_text, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
 from sonde.runs._initial_data import load_initial_data, read_measurements, save_initial_data
+from sonde.runs._saved import saved_measurements, saved_row
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
@@ -65,6 +65,7 @@ class RunStore:
             config: The config of the run; what it names in files of one's own is loaded and checked first.
             overwrite: Replace a run that is there.
         """
+        check_text(str(folder), "folder of the run")
         folder, config = folder.absolute(), with_absolute_paths(config)
         text = _checked_config(config)
         initial_data = None if config.data is None else read_measurements(config.data, config.world)
@@ -243,12 +244,11 @@ class RunStore:
         lines = text.splitlines()
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line)
-                rows.append({**row, "seed": int(row["seed"]), "round": int(row["round"])})
-            except (TypeError, KeyError, ValueError):
+                rows.append(saved_row(line, f"{self.metrics_path}, line {number}"))
+            except SondeError as error:
                 incomplete = number == len(lines) and not text.endswith("\n")
                 if not incomplete:
-                    raise SondeError(f"{self.metrics_path}, line {number} is not a line of metrics; remove it") from None
+                    raise SondeError(f"{error}; remove it") from None
         return rows
 
     def why_stopped(self) -> str | None:
@@ -314,6 +314,6 @@ def _locked(folder: Path) -> Generator[None]:
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        return safetensors.numpy.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
+        return saved_measurements(path.read_bytes(), str(path))
+    except OSError as error:
         raise SondeError(f"{path} cannot be read ({error})") from None
