@@ -11,6 +11,8 @@ from sonde._internal.errors import SondeError
 
 MAX_JSON_BYTES = 4 * 2**20
 """Largest JSON file that is read; a config has a few kilobytes."""
+MAX_ARRAY_BYTES = 8 * 2**30
+"""Largest file of arrays that is read; a sparse file of any size takes no space on a disk."""
 MAX_DEPTH = 50
 """Deepest nesting of a JSON document."""
 MAX_DIGITS = 18
@@ -31,12 +33,12 @@ def read_limited(path: Path, limit: int) -> bytes:
     except ValueError as error:  # a NUL in the path
         raise SondeError(f"{str(path)!r} is no path ({error})") from None
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
             raise SondeError(f"{path} is not a regular file")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise SondeError(f"{path} is too large: expected at most {limit:,} bytes")
-    return content
+        if facts.st_size > limit:
+            raise SondeError(f"{path} is too large: expected at most {limit:,} bytes, got {facts.st_size:,}")
+        return file.read(limit)
 
 
 def parse_json(text: str | bytes, source: str) -> Any:

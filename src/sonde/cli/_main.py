@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-from sonde._internal.errors import SondeError, one_of
+from sonde._internal.errors import SondeError, first_line, one_of
 from sonde._internal.reading import MAX_DIGITS, check_text
 from sonde.cli import _interrupts
 
@@ -53,8 +53,10 @@ def main() -> None:
         raise SystemExit(_interrupts.PIPE_CLOSED) from None
     except (SondeError, OSError) as error:
         raise _failed(str(error)) from None
-    except MemoryError as error:
-        raise _failed(f"there is not enough memory ({error or 'no details'}); choose smaller sizes") from None
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise  # a fault of ours, with its traceback
+        raise _failed(f"there is not enough memory ({first_line(error)}); choose smaller sizes") from None
     except KeyboardInterrupt:
         _interrupts.stopped()
         raise SystemExit(_interrupts.EXIT_CODE) from None
@@ -63,6 +65,10 @@ def main() -> None:
 def _failed(message: str) -> SystemExit:
     print(f"sonde: error: {message}", file=sys.stderr)
     return SystemExit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error))
 
 
 def _prepare_output() -> None:

@@ -17,7 +17,7 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, sync_folder, write_atomically
-from sonde._internal.reading import MAX_JSON_BYTES, parse_json, read_limited
+from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, parse_json, read_limited
 from sonde.runs._initial_data import initial_data_checksum
 from sonde.runs._saved import saved_arrays
 
@@ -102,8 +102,8 @@ class Checkpoints:
         note, path = self.paths(round_number)
         name, facts = f"checkpoint {note.stem}", self._facts(round_number)
         try:
-            content = path.read_bytes()
-        except OSError as error:
+            content = read_limited(path, MAX_ARRAY_BYTES)
+        except (OSError, SondeError) as error:
             raise SondeError(f"{name} is damaged ({error})") from None
         if facts.get("arrays") != checksum(content):
             raise SondeError(f"{name} is damaged: {path} does not have the checksum in {note.name}")
@@ -173,7 +173,7 @@ class Checkpoints:
             raise SondeError(f"{name} does not belong to this run: it was made with other initial data")
         for number, expected in enumerate(checksums, start=1):
             path = data_path(self.folder, number)
-            if not path.exists() or checksum(path.read_bytes()) != expected:
+            if not path.exists() or checksum(read_limited(path, MAX_ARRAY_BYTES)) != expected:
                 raise SondeError(f"{name} cannot be used: {path} is missing or damaged")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from sonde._internal.errors import SondeError, positive, whole
+from sonde._internal.errors import LARGEST, SondeError, positive, whole
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
 from sonde.evaluation import Metric, Schema, TaskSetup
@@ -111,6 +111,7 @@ class RunConfig:
         names = ("rounds", "horizon", "rollouts", "evaluation_horizon", "evaluation_rollouts", "seeds")
         positive("config", **{name: getattr(self, name) for name in names})
         whole("config", max_copies=self.max_copies)
+        _check_magnitudes("config", self)
         if self.seeds > MAX_SEEDS:
             raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
         if not 0 <= self.first_seed <= 2**31 - self.seeds:
@@ -219,6 +220,18 @@ class RunConfig:
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
         )
+
+
+def _check_magnitudes(where: str, part: Any) -> None:
+    """Reject whole numbers, in any part of a config, that arrays cannot be made or indexed with."""
+    if dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            _check_magnitudes(f"{where}.{field.name}", getattr(part, field.name))
+    elif isinstance(part, tuple):
+        for entry in part:
+            _check_magnitudes(where, entry)
+    elif isinstance(part, int) and abs(part) > LARGEST:
+        raise SondeError(f"{where} must lie within ±{LARGEST:,}, got {part:,}")
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

@@ -11,6 +11,7 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
+from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
 from sonde.data import Trajectory
 from sonde.runs._measurements import MINARI, read_file
 from sonde.runs._minari import read_minari
@@ -61,7 +62,7 @@ def load_initial_data(folder: Path, source: str) -> Trajectory:
         Transitions [N, ...].
     """
     path, _ = _paths(folder)
-    content = path.read_bytes() if path.is_file() else b""
+    content = read_limited(path, MAX_ARRAY_BYTES) if path.is_file() else b""
     if checksum(content) != initial_data_checksum(folder):
         raise SondeError(
             f"{path} is missing or damaged, and the run cannot continue without it; restore it from a copy, "

@@ -28,7 +28,7 @@ import safetensors.numpy
 from sonde._internal import consent
 from sonde._internal.errors import SondeError
 from sonde._internal.files import sync_folder, write_atomically
-from sonde._internal.reading import MAX_JSON_BYTES, check_text, read_limited
+from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
@@ -314,6 +314,6 @@ def _locked(folder: Path) -> Generator[None]:
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        return saved_measurements(path.read_bytes(), str(path))
+        return saved_measurements(read_limited(path, MAX_ARRAY_BYTES), str(path))
     except OSError as error:
         raise SondeError(f"{path} cannot be read ({error})") from None
