@@ -242,7 +242,7 @@ def test_pickles_are_not_read(name, stranger, monkeypatch, capfd):
         assert call(monkeypatch, command, str(stranger.folder), *COMMANDS[command]) == 2
         assert "Traceback" not in "".join(capfd.readouterr())
     assert stranger.outside() == before and not stranger.canary.exists()
-    pickle.loads(bomb)
+    pickle.loads(bomb)  # noqa: S301
     assert stranger.canary.exists(), "the bomb is a good one"
 
 
@@ -366,7 +366,7 @@ def test_names_that_look_like_checkpoints_are_ignored(stranger):
         '{"seed": 0, "round": 1, "transitions": 12, "max_epistemic": [1]}',
         '{"seed": 0, "round": 1e400, "transitions": 12}',
         f'{{"seed": 0, "round": {"9" * 5000}, "transitions": 12}}',
-        '{"seed": 0, "round": 1, "transitiofs": 12}',
+        '{"seed": 0, "roumd": 1, "transitions": 12}',
         "3",
     ],
 )

@@ -111,13 +111,13 @@ class RunConfig:
         names = ("rounds", "horizon", "rollouts", "evaluation_horizon", "evaluation_rollouts", "seeds")
         positive("config", **{name: getattr(self, name) for name in names})
         whole("config", max_copies=self.max_copies)
-        _check_magnitudes("config", self)
         if self.seeds > MAX_SEEDS:
             raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
         if not 0 <= self.first_seed <= 2**31 - self.seeds:
             raise SondeError(f"config: first_seed must lie in [0, 2^31), and all seeds with it, got {self.first_seed}")
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
+        _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:
         """Whether model, method, solver, confidence and stopping rule fit each other."""

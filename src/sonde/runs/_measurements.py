@@ -16,7 +16,8 @@ from typing import Any, TextIO
 import numpy as np
 
 from sonde._internal.errors import SondeError, first_line
-from sonde.data import EXTREME, Trajectory, real_numbers
+from sonde._internal.measured import EXTREME, real_numbers
+from sonde.data import Trajectory
 from sonde.worlds import World
 
 MINARI = "minari:"

@@ -127,7 +127,7 @@ class ProgressDisplay(Callback):
         return f" ({'about' if known else 'at most'} {duration} left)"
 
     def _add(self, rows: Sequence[Row]) -> list[str]:
-        cells = [str(rows[0]["round"]), str(rows[0]["transitions"])]
+        cells = [str(rows[0]["round"]), str(rows[0].get("transitions", "-"))]
         cells += [_mean(rows, spec.key, spec.digits) for spec in self.shown]
         if self.rule:
             worst = self.rule.worst(rows)

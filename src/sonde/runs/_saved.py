@@ -12,7 +12,7 @@ MEASURED = ("states", "actions", "next_states")
 """Arrays that measurements always have."""
 FLAGS = ("terminated", "truncated")
 """Arrays that they may have, with one entry per step."""
-_COUNTS = ("seed", "round", "transitions")
+_COUNTS = ("seed", "round")
 
 
 def saved_arrays(content: bytes, source: str) -> dict[str, np.ndarray]:
@@ -59,7 +59,7 @@ def saved_row(line: str | bytes, source: str) -> dict[str, Any]:
         source: Its file and line, for error messages.
 
     Returns:
-        Seed, round and transitions, and metrics by key.
+        Seed, round, and metrics by key.
     """
     row = parse_json(line, source)
     if not isinstance(row, dict) or not all(type(row.get(key)) is int and row[key] >= 0 for key in _COUNTS):
