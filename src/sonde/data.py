@@ -171,7 +171,7 @@ def _checked_array(name: str, values: Any, num_seeds: int, dim: int) -> np.ndarr
         if bad.any():
             seed, step, column = np.argwhere(bad)[0]
             raise SondeError(
-                f"trajectory: {name} must be {expected}, got {array[seed, step, column]} at seed {seed}, step {step}, "
+                f"trajectory: {name} must be {expected}, got {array[seed, step, column]:.6g} at seed {seed}, step {step}, "
                 f"column {column}; drop or repair that measurement and tell it again"
             )
     return array

@@ -36,19 +36,8 @@ def main() -> None:
     args = sys.argv[1:]
     _interrupts.begin()
     _prepare_output()
-    if not args or args[0] in ("-h", "--help"):
-        print(USAGE, end="")
-        raise SystemExit(0 if args else 2)
-    if args[0] == "--version":
-        from sonde import __version__
-
-        print(f"sonde {__version__}")
-        return
     try:
-        one_of("command", args[0], COMMANDS)
-        _check_words(args)
-        cache_compilations()
-        importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
+        _run(args)
     except BrokenPipeError:  # the reader of our output is gone
         raise SystemExit(_interrupts.PIPE_CLOSED) from None
     except (SondeError, OSError) as error:
@@ -60,6 +49,21 @@ def main() -> None:
     except KeyboardInterrupt:
         _interrupts.stopped()
         raise SystemExit(_interrupts.EXIT_CODE) from None
+
+
+def _run(args: list[str]) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE, end="")
+        raise SystemExit(0 if args else 2)
+    if args[0] == "--version":
+        from sonde import __version__
+
+        print(f"sonde {__version__}")
+        return
+    one_of("command", args[0], COMMANDS)
+    _check_words(args)
+    cache_compilations()
+    importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
 
 
 def _failed(message: str) -> SystemExit:

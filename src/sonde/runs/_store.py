@@ -240,7 +240,7 @@ class RunStore:
         if not self.metrics_path.exists():
             return []
         rows = []
-        text = self.metrics_path.read_bytes().decode(errors="replace")
+        text = read_limited(self.metrics_path, MAX_ARRAY_BYTES).decode(errors="replace")
         lines = text.splitlines()
         for number, line in enumerate(lines, start=1):
             try:

@@ -5,7 +5,6 @@ What a batch has finished is read from its folder, so nothing else needs to be r
 
 import glob
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import ClassVar
 
 from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
+from sonde._internal.reading import parse_json
 from sonde.runs._checkpoints import Checkpoints
 from sonde.runs._codec import code_of
 from sonde.runs._config import RunConfig, differences, with_absolute_paths
@@ -88,8 +88,10 @@ class Batch:
     def machines(self) -> list[dict[str, str]]:
         """Machines and versions that worked on it."""
         path = self.folder / MACHINES
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # a line that a kill has cut has no end
-        return [json.loads(line) for line in dict.fromkeys(lines)]
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+        )  # a line that a kill has cut has no end
+        return [parse_json(line, str(path)) for line in dict.fromkeys(lines)]
 
     def seconds_per_round(self) -> float | None:
         """Mean duration of the latest rounds; None before there is one."""
