@@ -166,7 +166,7 @@ def good_trajectory(steps=12):
         ("next_states", np.full((12, 3), np.nan), "finite, got nan at seed 0, step 0"),
         ("states", np.full((12, 3), np.inf), "finite"),
         ("actions", np.full((12, 1), 1.5), r"\[-1, 1\].*1.5"),
-        ("states", "not numbers", "array of numbers"),
+        ("states", "not numbers", "array of real numbers, got one of type"),
         ("states", np.zeros((0, 3)), "steps >= 1"),
     ],
 )

@@ -263,7 +263,7 @@ def test_command_reports_what_there_is_after_an_interrupt_and_failures(in_this_p
 
     monkeypatch.setattr(InThisProcess, "run", interrupt)
     assert call(monkeypatch, "sweep", *args) == 130
-    said = capsys.readouterr().out
+    said = "".join(capsys.readouterr())
     assert "the same command continues" in said and "No round is finished yet" in said
     monkeypatch.setattr(InThisProcess, "run", lambda self, batches, *_: {batches[0].folder: "out of luck"})
     assert call(monkeypatch, "sweep", *args) == 1

@@ -21,7 +21,9 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, sync_folder, write_atomically
+from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, parse_json, read_limited
 from sonde.runs._initial_data import initial_data_checksum
+from sonde.runs._saved import saved_arrays
 
 FORMAT = 3
 """Number of the format; checkpoints of another one are rejected."""
@@ -63,7 +65,7 @@ class Checkpoints:
     def rounds(self) -> list[int]:
         """Rounds after which a checkpoint exists, oldest first."""
         notes = (self.folder / "checkpoints").glob("*.json")
-        return sorted(int(path.stem) for path in notes if path.stem.isdigit())
+        return sorted(int(path.stem) for path in notes if re.fullmatch("[0-9]{4,9}", path.stem))
 
     def paths(self, round_number: int) -> tuple[Path, Path]:
         """The checksums and the arrays of a checkpoint, whether they exist or not.
@@ -108,14 +110,14 @@ class Checkpoints:
         note, path = self.paths(round_number)
         name, facts = f"checkpoint {note.stem}", self._facts(round_number)
         try:
-            content = path.read_bytes()
-        except OSError as error:
+            content = read_limited(path, MAX_ARRAY_BYTES)
+        except (OSError, SondeError) as error:
             raise SondeError(f"{name} is damaged ({error})") from None
         if facts.get("arrays") != checksum(content):
             raise SondeError(f"{name} is damaged: {path} does not have the checksum in {note.name}")
         self._check_data(facts, round_number)
-        arrays, wanted = safetensors.numpy.load(content), _named_leaves(like)
-        if {key: value.shape for key, value in arrays.items()} != {key: value.shape for key, value in wanted.items()}:
+        arrays, wanted = saved_arrays(content, str(path)), _named_leaves(like)
+        if _shapes(arrays) != _shapes(wanted):
             raise SondeError(f"{name} does not belong to this run: its arrays do not fit the model of config.json")
         return jax.tree.unflatten(jax.tree.structure(like), [arrays[key] for key in wanted])
 
@@ -192,8 +194,8 @@ class Checkpoints:
         note, _ = self.paths(round_number)
         name = f"checkpoint {note.stem}"
         try:
-            facts = json.loads(note.read_text())
-        except (OSError, ValueError) as error:
+            facts = parse_json(read_limited(note, MAX_JSON_BYTES), str(note))
+        except (OSError, SondeError) as error:
             raise SondeError(f"{name} is damaged ({error})") from None
         if not isinstance(facts, dict) or facts.get("format") != FORMAT or facts.get("round") != round_number:
             raise SondeError(
@@ -212,8 +214,13 @@ class Checkpoints:
             raise SondeError(f"{name} does not belong to this run: it was made with other initial data")
         for number, expected in enumerate(facts["data"], start=1):
             path = data_path(self.folder, number)
-            if not path.exists() or checksum(path.read_bytes()) != expected:
+            if not path.exists() or checksum(read_limited(path, MAX_ARRAY_BYTES)) != expected:
                 raise SondeError(f"{name} cannot be used: {path} is missing or damaged")
+
+
+def _shapes(arrays: dict[str, Any]) -> dict[str, Any]:
+    """What must agree between a saved tree and that of the model: names, shapes and kinds of numbers."""
+    return {name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
+from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
 
 
 class DamagedMetrics(SondeError):
@@ -65,7 +66,7 @@ def saved_lines(folder: Path) -> dict[int, bytes]:
         folder: Folder of the run.
     """
     path, found = metrics_path(folder), dict[int, bytes]()
-    for line in path.read_bytes().splitlines(keepends=True) if path.is_file() else ():
+    for line in read_limited(path, MAX_ARRAY_BYTES).splitlines(keepends=True) if path.is_file() else ():
         try:
             number = json.loads(line)["round"]
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -101,7 +102,7 @@ def drop_lines(folder: Path, lines: Mapping[int, bytes]) -> None:
 
 def _checksums(folder: Path) -> dict[int, str]:
     path, found = folder / "metrics.sha256", dict[int, str]()
-    for line in path.read_bytes().decode(errors="replace").splitlines() if path.is_file() else ():
+    for line in read_limited(path, MAX_ARRAY_BYTES).decode(errors="replace").splitlines() if path.is_file() else ():
         words = line.split()
         if len(words) == 2 and re.fullmatch("[0-9]{4,9}", words[1]):
             found[int(words[1])] = words[0]

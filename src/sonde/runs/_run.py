@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
@@ -17,6 +18,7 @@ from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._place import wait_until_in_place
 from sonde.runs._round_metrics import per_seed, round_metrics
@@ -57,7 +59,8 @@ def open_or_create(folder: Path, config: RunConfig) -> RunStore:
     wait_until_in_place(folder.absolute())
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return RunStore.start(folder, config)
-    store = RunStore.open(folder)
+    with allow_code(code_of(with_absolute_paths(config))):
+        store = RunStore.open(folder)
     try:
         check_same_config(store.config, config, folder)
     except SondeError:

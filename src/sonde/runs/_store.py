@@ -24,12 +24,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import safetensors
 import safetensors.numpy
 
+from sonde._internal import consent
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
 from sonde._internal.precision import double_precision
+from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
@@ -48,6 +49,7 @@ from sonde.runs._place import (
     tidy,
     wait_until_in_place,
 )
+from sonde.runs._saved import saved_measurements, saved_row
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
@@ -79,6 +81,7 @@ class RunStore:
             config: The config of the run; what it names in files of one's own is loaded and checked first.
             overwrite: Replace a run that is there, when the new one takes its place.
         """
+        check_text(str(folder), "folder of the run")
         folder, config = Path(os.path.normpath(folder.absolute())), with_absolute_paths(config)
         text = _checked_config(config)
         initial_data = None if config.data is None else read_measurements(config.data, config.world)
@@ -113,23 +116,23 @@ class RunStore:
         return cls(draft.folder, with_absolute_paths(config))
 
     @classmethod
-    def open(cls, folder: Path) -> "RunStore":
+    def open(cls, folder: Path, allow_code: bool = False) -> "RunStore":
         """Open a run that exists.
 
         Args:
             folder: Folder of the run.
+            allow_code: Whether code that its config names may run, even if the user never allowed it before.
         """
         wait_until_in_place(folder.absolute())
         path = folder / "config.json"
         try:
-            text = path.read_text()
+            text = read_limited(path, MAX_JSON_BYTES)
         except OSError:
             begun = "; its first round was not finished: start it again" if is_unfinished(folder.absolute()) else ""
             raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json{begun}") from None
-        except UnicodeDecodeError:
-            raise SondeError(f"{path} is not text; restore it from a copy") from None
         reject_links(folder)
-        store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
+        with consent.allow_code() if allow_code else contextlib.nullcontext():
+            store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
         missing = [name for name in FOLDERS if not (folder / name).is_dir()]
         if missing:
             raise SondeError(f"{folder} is incomplete: it has no {', '.join(missing)}; restore it from a copy")
@@ -308,7 +311,7 @@ class RunStore:
     def load_metrics(self) -> list[dict[str, Any]]:
         """Read the metrics of all finished rounds; if any is missing or was changed, all are rejected."""
         lines = self.steadily(self._metrics_after)
-        return [json.loads(line) for text in lines.values() for line in text.splitlines()]
+        return [saved_row(line, str(self.metrics_path)) for text in lines.values() for line in text.splitlines()]
 
     def why_stopped(self) -> str | None:
         """Why the run stopped early by its stopping rule, in words; None if it did not."""
@@ -352,7 +355,8 @@ def _checked_config(config: RunConfig) -> str:
         config.stopping_rule.check_world(config.world)
     _check_model(config)
     text = to_json(config)
-    from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
+    with consent.allow_code():  # what the caller's config names; it may be loaded again later
+        from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
     return text
 
 
@@ -365,6 +369,6 @@ def _check_model(config: RunConfig) -> None:
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        return safetensors.numpy.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
+        return saved_measurements(read_limited(path, MAX_ARRAY_BYTES), str(path))
+    except OSError as error:
         raise SondeError(f"{path} cannot be read ({error})") from None

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import platform
+import signal
 import traceback
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -205,6 +206,18 @@ def _make_flat(env: str, options: str, render: bool) -> FlatEnv:
     return FlatEnv(make_env(env, options, render), env)
 
 
+class ProcessCopies(AsyncVectorEnv):
+    """Copies in processes, any of which may die at any time."""
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """End all processes, also those of which the others know nothing any more."""
+        try:
+            super().close_extras(timeout, terminate)
+        except Exception:  # a process that has died does not answer
+            for process in getattr(self, "processes", ()):
+                process.kill()
+
+
 class GymSimulators(Simulators):
     """S copies on a vector environment without automatic resets; only the first copy can render."""
 
@@ -221,7 +234,8 @@ class GymSimulators(Simulators):
         makers = [functools.partial(_make_flat, env, options, self.can_render and copy == 0) for copy in range(num_copies)]
         if processes:
             # not forked: JAX has threads, and a fork of a process with threads may hang
-            self.copies = AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
+            with _named_errors(env, "start"), _children_without_interrupts():
+                self.copies = ProcessCopies(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
         else:
             self.copies = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
 
@@ -257,6 +271,16 @@ class GymSimulators(Simulators):
     def close(self) -> None:
         """End processes and close windows."""
         self.copies.close()
+
+
+@contextlib.contextmanager
+def _children_without_interrupts() -> Generator[None]:
+    """Start processes that ignore Ctrl-C, which reaches them too: this process ends them, and says one sentence for all."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the processes that are started here
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
