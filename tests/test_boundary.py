@@ -397,7 +397,7 @@ def wait_for(path: Path) -> None:
 
 
 def interrupted(command: list[str], after: float, tmp_path: Path, **environment: str) -> tuple[int, str, float]:
-    """Press Ctrl-C after some seconds, or 0.3 s after the process is ready; the exit code, what was said, and how long it took."""
+    """Press Ctrl-C after some seconds, or when the process is ready; the exit code, what was said, and how long it took."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -405,12 +405,13 @@ def interrupted(command: list[str], after: float, tmp_path: Path, **environment:
         text=True,
         cwd=tmp_path,
         env=os.environ | environment,
+        start_new_session=True,
     )
     if after == WHEN_READY:
         wait_for(tmp_path / "ready")
         after = 0.3
     time.sleep(after)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes of a command
     began = time.perf_counter()
     said = process.communicate(timeout=60)[0]
     return process.returncode, said, time.perf_counter() - began
@@ -424,6 +425,30 @@ def test_interrupt_gives_one_sentence_and_130_in_every_phase(after, tmp_path):
     code, said, took = interrupted(command, after, tmp_path, JAX_COMPILATION_CACHE_DIR=str(tmp_path / "cache"))
     assert code == 130 and said.count("Stopped") == 1 and "Traceback" not in said and "Exception" not in said, said
     assert took < _interrupts.GRACE + 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [3.0, 3.5, 4.0, 5.0, 8.0])
+def test_interrupt_of_several_processes_gives_one_sentence(after, tmp_path):
+    command = sonde("explore", "gym:Pendulum-v1", "--world.processes", "--seeds", "2", "--out", "run")
+    code, said, _ = interrupted(command, after, tmp_path)
+    assert code == 130 and said.count("Stopped") == 1 and said.count("\n") <= 2, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [1.0, 3.0, 5.0])
+@pytest.mark.parametrize("command", ["resume", "plot", "analyse", "evaluate", "export"])
+def test_interrupt_of_a_command_on_a_run_gives_one_sentence(command, after, tmp_path):
+    RunStore.create(tmp_path / "run", replace(TINY, rounds=200))
+    options = {"evaluate": ["--task", "swing-up"], "export": ["--out", "x.npz"]}
+    if command != "resume":
+        from sonde.runs._run import run
+
+        run(RunStore.create(tmp_path / "done", TINY))
+    folder = "run" if command == "resume" else "done"
+    code, said, _ = interrupted(sonde(command, folder, *options.get(command, [])), after, tmp_path)
+    assert code in (0, 130) and "Traceback" not in said and "Exception" not in said, said  # 0 if it was done before
+    assert code == 0 or said.count("Stopped") == 1
 
 
 CHILD = """
