@@ -1,4 +1,4 @@
-"""The boundary of the program: odd options, signals, pipes, locales and arrays give one clear sentence and never a traceback."""
+"""The boundary of the program: odd options, signals, pipes, locales and arrays give one sentence and never a traceback."""
 
 import contextlib
 import json
@@ -388,8 +388,16 @@ def children_hear_interrupts():
     signal.signal(signal.SIGINT, before)
 
 
+WHEN_READY = -1.0
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.02)
+
+
 def interrupted(command: list[str], after: float, tmp_path: Path, **environment: str) -> tuple[int, str, float]:
-    """Press Ctrl-C after some seconds; the exit code, what was said, and the seconds that it took to end."""
+    """Press Ctrl-C after some seconds, or when the process is ready; the exit code, what was said, and how long it took."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -397,9 +405,13 @@ def interrupted(command: list[str], after: float, tmp_path: Path, **environment:
         text=True,
         cwd=tmp_path,
         env=os.environ | environment,
+        start_new_session=True,
     )
+    if after == WHEN_READY:
+        wait_for(tmp_path / "ready")
+        after = 0.3
     time.sleep(after)
-    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes of a command
     began = time.perf_counter()
     said = process.communicate(timeout=60)[0]
     return process.returncode, said, time.perf_counter() - began
@@ -415,53 +427,113 @@ def test_interrupt_gives_one_sentence_and_130_in_every_phase(after, tmp_path):
     assert took < _interrupts.GRACE + 5
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [3.0, 3.5, 4.0, 5.0, 8.0])
+def test_interrupt_of_several_processes_gives_one_sentence(after, tmp_path):
+    command = sonde("explore", "gym:Pendulum-v1", "--world.processes", "--seeds", "2", "--out", "run")
+    code, said, _ = interrupted(command, after, tmp_path)
+    assert code == 130 and said.count("Stopped") == 1 and said.count("\n") <= 2, said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [1.0, 3.0, 5.0])
+@pytest.mark.parametrize("command", ["resume", "plot", "analyse", "evaluate", "export"])
+def test_interrupt_of_a_command_on_a_run_gives_one_sentence(command, after, tmp_path):
+    RunStore.create(tmp_path / "run", replace(TINY, rounds=200))
+    options = {"evaluate": ["--task", "swing-up"], "export": ["--out", "x.npz"]}
+    if command != "resume":
+        from sonde.runs._run import run
+
+        run(RunStore.create(tmp_path / "done", TINY))
+    folder = "run" if command == "resume" else "done"
+    code, said, _ = interrupted(sonde(command, folder, *options.get(command, [])), after, tmp_path)
+    assert code in (0, 130) and "Traceback" not in said and "Exception" not in said, said  # 0 if it was done before
+    assert code == 0 or said.count("Stopped") == 1
+
+
 CHILD = """
 import sys, time
 from sonde.cli import _interrupts, _main
 import sonde.cli
 _interrupts.GRACE = 0.5
 {body}
-_main.main = main
+def ready_main():
+    open("ready", "w").close()
+    main()
+_main.main = ready_main
 sonde.cli.main()
 """
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        # code of others that swallows everything
-        "def main():\n    while True:\n        try:\n            time.sleep(9)\n        except BaseException:\n            pass",
-        # a finaliser, which cannot raise
-        "class Odd:\n    def __del__(self):\n        time.sleep(2)\n"
-        "def main():\n    odd = Odd()\n    del odd\n    time.sleep(60)",
-        # compiled code that does not return to Python: a call of the C library that signals do not end
-        "import ctypes, threading\ndef main():\n    threading.Lock().acquire()\n    ctypes.CDLL(None).usleep(0)\n"
-        "    lock = ctypes.create_string_buffer(64)\n    ctypes.CDLL(None).sem_init(lock, 0, 0)\n"
-        "    while True:\n        ctypes.CDLL(None).sem_wait(lock)",
-        # an exception in place of the interrupt
-        "def main():\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        raise ImportError('half imported')",
-        # an end as if nothing had happened
-        "def main():\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        pass",
-        # an import
-        "def main():\n    import slow_module",
-    ],
-    ids=["swallowed", "finaliser", "native", "other exception", "ignored", "import"],
-)
-def test_interrupt_cannot_be_lost(body, tmp_path):
+LOSING = {
+    "code of others that swallows everything": """
+def main():
+    while True:
+        try:
+            time.sleep(9)
+        except BaseException:
+            pass
+""",
+    "a finaliser, which cannot raise": """
+class Odd:
+    def __del__(self):
+        time.sleep(2)
+def main():
+    odd = Odd()
+    del odd
+    time.sleep(60)
+""",
+    "compiled code that does not return": """
+import ctypes
+def main():
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2):
+        ctypes.CDLL(None).pthread_mutex_lock(mutex)
+""",
+    "an exception in its place": """
+def main():
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise ImportError("half imported")
+""",
+    "an end as if nothing had happened": """
+def main():
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        pass
+""",
+    "an import": """
+def main():
+    import slow_module
+""",
+}
+LINGERING = """
+def main():
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        _interrupts.stopped()
+        time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("to", LOSING)
+def test_interrupt_cannot_be_lost_to(to, tmp_path):
     (tmp_path / "slow_module.py").write_text(
         "import time\ntry:\n    time.sleep(60)\nexcept BaseException:\n    raise ImportError"
     )
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    code, said, took = interrupted([sys.executable, "-c", CHILD.format(body=body)], 1.0, tmp_path, PYTHONPATH=path)
+    path, program = os.pathsep.join([str(tmp_path), *sys.path]), CHILD.format(body=LOSING[to])
+    code, said, took = interrupted([sys.executable, "-c", program], WHEN_READY, tmp_path, PYTHONPATH=path)
     assert code == 130 and said == _interrupts.SENTENCE + "\n", said
     assert took < 5
 
 
 def test_second_interrupt_ends_the_process_at_once(tmp_path):
-    body = "def main():\n    try:\n        time.sleep(60)\n    except KeyboardInterrupt:\n        _interrupts.stopped(); time.sleep(60)"
-    code = CHILD.format(body=body)
-    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
-        time.sleep(1.0)
+    program = CHILD.format(body=LINGERING)
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(tmp_path / "ready")
         for _ in range(2):
             process.send_signal(signal.SIGINT)
             time.sleep(0.3)

@@ -171,9 +171,11 @@ def _leave_after_grace() -> None:
 
 def _leave() -> NoReturn:
     stopped()
-    if multiprocessing := sys.modules.get("multiprocessing"):
-        for child in multiprocessing.active_children():
-            child.terminate()
+    if cleanup := getattr(sys.modules.get("multiprocessing.util"), "_exit_function", None):
+        # what it does at the end of the interpreter: end its processes, and remove their semaphores
+        thread = threading.Thread(target=cleanup, daemon=True)
+        thread.start()
+        thread.join(1.0)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()

@@ -12,8 +12,10 @@ import math
 import os
 import platform
 import signal
+import threading
 import traceback
 from collections.abc import Generator, Iterator, Sequence
+from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -275,12 +277,24 @@ class GymSimulators(Simulators):
 
 @contextlib.contextmanager
 def _children_without_interrupts() -> Generator[None]:
-    """Start processes that ignore Ctrl-C, which reaches them too: this process ends them, and says one sentence for all."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited by the processes that are started here
+    """Start processes that ignore Ctrl-C, which reaches them too: this process ends them, and says one sentence for all.
+
+    Here it is heard once they have started, because a process that is ended in the middle of its start complains.
+    """
+    resource_tracker.ensure_running()  # a process of Python's own, whose start would undo the next line
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which these processes inherit
+    handler, heard = signal.getsignal(signal.SIGINT), []
+    in_main_thread = threading.current_thread() is threading.main_thread()  # others have no handlers
+    if in_main_thread:
+        signal.signal(signal.SIGINT, lambda *event: heard.append(event))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+        if heard and callable(handler):
+            handler(*heard[0])
 
 
 @contextlib.contextmanager
