@@ -1,15 +1,21 @@
 """Settings of all tests: types and shapes are checked (jaxtyping with beartype), and compiled programs are shared.
 
 Compiled programs lie in `.cache/jax` of the checkout, where later runs, the workers of pytest-xdist and subprocesses find them.
+Most of the time goes into compilation: tests compile with few optimisations, except those of numerical accuracy, which compile
+as users do.
 """
 
 import os
+import re
+import tempfile
 from pathlib import Path
 
 # both are read when JAX is imported, and subprocesses inherit them
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# code that tests allow is not remembered in the home folder of whoever runs them
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sonde-tests-")
 
 from jaxtyping import install_import_hook
 
@@ -18,10 +24,23 @@ install_import_hook("sonde", "beartype.beartype")
 import jax
 import pytest
 
+ACCURATE = re.compile("test_(fused|gp$|gp_abuse|gp_likelihood|gp_low_rank|information|linalg|members|noise|training)")
+"""Modules that compare the last digits with a reference."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore a compiled program that another process has written only half: JAX then compiles it itself."""
     config.addinivalue_line("filterwarnings", "ignore:Error (reading|writing) persistent compilation cache entry")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def optimisations(request):
+    """Compile with few optimisations, except in tests of accuracy and on a GPU; subprocesses do the same."""
+    few = os.environ["JAX_PLATFORMS"] == "cpu" and not ACCURATE.match(request.path.stem)
+    if few != (os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS") == "1"):
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1" if few else "0"
+        jax.config.update("jax_disable_most_optimizations", few)
+        jax.clear_caches()  # programs that were compiled the other way
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import sonde
@@ -47,6 +48,8 @@ def test_every_method_explores_with_an_ensemble(method, monkeypatch, tmp_path):
     assert call(monkeypatch, "explore", "pendulum-pe-lite", *options, "--out", str(tmp_path / "run")) == 0
     rows = RunStore.open(tmp_path / "run").load_metrics()
     assert [row["transitions"] for row in rows] == [12, 24, 36]
+    measured = ("model_rmse", "model_nll", "max_epistemic", "mean_epistemic")
+    assert all(np.isfinite(row[name]) for row in rows for name in measured)
     assert (tmp_path / "run" / "figures" / "curves.png").stat().st_size > 10_000
 
 

@@ -70,7 +70,7 @@ def test_every_object_names_its_class_and_has_all_fields():
         (lambda c: c.update(model=c["solver"]), "model: expected Model, got sonde.solvers:ICEM"),
         (lambda c: c["model"].update(kernel="cubic"), "kernel: expected Kernel, got 'cubic'"),
         (lambda c: c["method"]["imagination"].update(beta=float("inf")), "beta must be 0 or above and finite"),
-        (lambda c: c.update(first_seed=2**70), "first_seed must lie in"),
+        (lambda c: c.update(first_seed=2**50), "first_seed must lie in"),
         (lambda c: c["solver"].update(samples=2.5), "samples: expected int, got 2.5"),
         (lambda c: c.update(capacity=3), "capacity 3 is too small: 3 rounds of 12 steps need 36"),
         (lambda c: c.update(exploration_task="fly"), "method 'opax' explores without any task"),
@@ -116,7 +116,10 @@ def test_classes_of_ones_own_file_are_found_by_another_process(tmp_path):
     (tmp_path / "config.json").write_text(to_json(OWN))
     program = (
         "import sys; from sonde.runs import RunConfig; from sonde.runs._codec import from_json, to_json\n"
-        "text = open(sys.argv[1]).read(); config = from_json(RunConfig, text, 'here')\n"
+        "from sonde._internal.consent import allow_code\n"
+        "text = open(sys.argv[1]).read()\n"
+        "with allow_code():\n"
+        "    config = from_json(RunConfig, text, 'here')\n"
         "assert to_json(config) == text\n"
         "print(type(config.solver).__name__, config.solver.note, config.schema.spec('largest_action').unit)"
     )

@@ -38,7 +38,10 @@ def row(seed, round_number, **metrics):
 def fake_run(folder, method="opax", rows=None, **settings):
     store = RunStore.create(folder, RunConfig(method=METHODS[method] if isinstance(method, str) else method, **settings))
     seeds, rounds = store.config.seed_list, range(1, store.config.rounds + 1)
-    store.append_metrics([row(s, e) for e in rounds for s in seeds] if rows is None else rows)
+    rows = [row(s, e) for e in rounds for s in seeds] if rows is None else rows
+    for number in sorted({row["round"] for row in rows}):
+        store.append_metrics([row for row in rows if row["round"] == number])
+        (store.folder / "checkpoints" / f"{number:04d}.json").touch()
     return store
 
 

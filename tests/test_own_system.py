@@ -1,13 +1,18 @@
 """A system that Sonde cannot run: nothing that was told is ever lost, and the same measurements give the same model."""
 
+import errno
+import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,6 +22,8 @@ from sonde import ICEM, Experiment, Explorer, GaussianProcess, Method, OwnSystem
 from sonde.cli import _evaluate, _export, _plot, _resume
 from sonde.imagination import Optimistic
 from sonde.objectives import InformationGain
+from sonde.runs import Callback, _run
+from sonde.runs._callbacks import Callbacks
 from sonde.runs._run import build_explorer
 from sonde.runs._store import RunStore
 from sonde.worlds import Pendulum
@@ -155,7 +162,8 @@ def test_measurements_that_the_model_cannot_learn_from_are_not_kept(tmp_path, mo
         monkeypatch.setattr(Explorer, "tell", fail)
         with pytest.raises(SondeError, match="not finite"):
             experiment.tell(measured(1))
-    assert files(tmp_path / "run") == {}
+        assert experiment.round == 0 and files(tmp_path / "run") == {}
+    assert list(tmp_path.iterdir()) == [], "a run in which nothing was measured leaves no folder"
 
 
 def test_after_a_restart_measurements_that_the_model_cannot_learn_from_are_kept(tmp_path, monkeypatch):
@@ -177,6 +185,171 @@ def test_after_a_restart_measurements_that_the_model_cannot_learn_from_are_kept(
         with pytest.raises(SondeError, match="move them away to continue without them"), Experiment(tmp_path / "run", CONFIG):
             pass
     assert files(tmp_path / "run") == saved
+
+
+# tell is a transaction
+
+
+class Interrupted(BaseException):
+    """Such as KeyboardInterrupt, and any other exception."""
+
+
+def full_disk():
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def whole(folder: Path) -> dict[str, bytes]:
+    """All files of a run but metrics, whose times differ."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != ".lock" and "metrics" not in path.name)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def rows(folder: Path) -> list[dict]:
+    saved = RunStore.open(folder).load_metrics()
+    return [{key: value for key, value in row.items() if not key.startswith("seconds/")} for row in saved]
+
+
+def raised_at(patch: pytest.MonkeyPatch, places: Sequence[tuple[Any, str]], moment: int, error: BaseException, *, after: bool):
+    """Raise an error in, or right after, one of the next calls of some functions; a list of the calls so far."""
+    calls: list[str] = []
+
+    def faulty(real, name):
+        def function(*args, **kwargs):
+            calls.append(name)
+            due = len(calls) == moment
+            if due and not after:
+                raise error
+            result = real(*args, **kwargs)
+            if due:
+                raise error
+            return result
+
+        return function
+
+    for owner, name in places:
+        patch.setattr(owner, name, faulty(getattr(owner, name), name))
+    return calls
+
+
+SYSTEM_CALLS = [(os, name) for name in ("open", "fdopen", "fsync", "replace", "unlink")]
+PHASES = [
+    *((RunStore, name) for name in ("save_data", "save_policies", "append_metrics", "save_checkpoint")),
+    *((Explorer, name) for name in ("tell", "_set_state")),
+    *((_run, name) for name in ("round_metrics", "RoundResult", "_evaluate_tasks")),
+    (Callbacks, "on_phase"),
+    (Callbacks, "on_round_end"),
+]
+
+
+@pytest.fixture(scope="module")
+def told(finished, tmp_path_factory) -> Path:
+    """A run in which two rounds of three were told."""
+    folder = tmp_path_factory.mktemp("told") / "run"
+    with Experiment(folder, CONFIG) as experiment:
+        for number in (1, 2):
+            experiment.tell(measured(number))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("places", "error"), [(SYSTEM_CALLS, full_disk()), (PHASES, Interrupted())])
+def test_round_is_told_once_whatever_is_raised_where(finished, told, tmp_path, places, error, after):
+    expected, seen = whole(finished), []
+    for moment in range(1, 1000):
+        again = tmp_path / str(moment)
+        shutil.copytree(told, again)
+        with Experiment(again, CONFIG) as experiment, pytest.MonkeyPatch.context() as patch:
+            calls = raised_at(patch, places, moment, error, after=after)
+            try:
+                experiment.tell(measured(3))
+            except (OSError, Interrupted):
+                seen.append(calls[moment - 1])
+                finished_before = experiment.round == 3
+                assert ((again / "checkpoints" / "0003.json").exists()) == finished_before
+                if moment % 3:  # else the program ends here, and is started again
+                    patch.undo()
+                    (row,) = experiment.tell(measured(3))
+                    assert row["round"] == 3 and row["transitions"] == 18
+            assert experiment.finished or moment % 3 == 0
+        with Experiment(again, CONFIG) as experiment:
+            assert experiment.finished or not finished_before
+            if not experiment.finished:  # not even the measurements were saved
+                experiment.tell(measured(3))
+        assert whole(again) == expected and rows(again) == rows(finished), (moment, calls[-1])
+        shutil.rmtree(again)
+        if len(calls) < moment:
+            break
+    # a file that cannot be deleted any more stops nothing
+    assert len(seen) > 10 and {*seen, "unlink"} >= {name for _, name in places}
+
+
+@pytest.mark.parametrize("moment", [("on_round_end", 1), ("save_checkpoint", 1), ("append_metrics", 1), ("tell", 1)])
+def test_tell_can_be_repeated_after_an_exception(finished, tmp_path, moment, monkeypatch):
+    (place,) = [entry for entry in PHASES if entry[1] == moment[0]]
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        for number in (1, 2, 3):
+            with monkeypatch.context() as patch:
+                raised_at(patch, [place], 1, Interrupted(), after=True)
+                with pytest.raises(Interrupted):
+                    experiment.tell(measured(number))
+            (row,) = experiment.tell(measured(number))
+            assert row["round"] == number == experiment.round
+        assert experiment.finished
+    assert whole(tmp_path / "run") == whole(finished) and rows(tmp_path / "run") == rows(finished)
+
+
+def test_other_measurements_after_a_finished_round_are_another_round(tmp_path, monkeypatch):
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        with monkeypatch.context() as patch:
+            raised_at(patch, [(Callbacks, "on_round_end")], 1, Interrupted(), after=False)
+            with pytest.raises(Interrupted):
+                experiment.tell(measured(1))
+        assert experiment.tell(measured(2))[0]["round"] == 2
+        assert experiment.tell(measured(1))[0]["round"] == 3, "a second time, and on purpose"
+
+
+def test_measurements_of_an_odd_type_change_nothing(tmp_path):
+    odd = replace(measured(1), planned_information=np.array(["a"] * 5))
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        with pytest.raises((TypeError, SondeError)):
+            experiment.tell(odd)
+        assert experiment.round == 0
+        assert experiment.tell(measured(1))[0]["round"] == 1
+    assert [row["transitions"] for row in rows(tmp_path / "run")] == [5]
+
+
+def test_damaged_metrics_are_learned_again_from_the_measurements(finished, tmp_path):
+    shutil.copytree(finished, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    with pytest.raises(SondeError, match=r"lines of round 1, 2, 3 .*if data/ is complete, remove .*\*\.json"):
+        Experiment(tmp_path / "run", CONFIG).__enter__()
+    for note in (tmp_path / "run" / "checkpoints").glob("*.json"):
+        note.unlink()
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        assert experiment.finished
+    assert whole(tmp_path / "run") == whole(finished) and rows(tmp_path / "run") == rows(finished)
+
+
+def test_run_without_measurements_leaves_no_folder_and_can_have_another_config(tmp_path):
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        assert (tmp_path / "run" / "config.json").exists(), "a program may write its own files there"
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RuntimeError), Experiment(tmp_path / "run", CONFIG, [Failing()]):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    RunStore.create(tmp_path / "run", replace(CONFIG, rounds=2))  # killed before anything was measured
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        (tmp_path / "run" / "notes.txt").write_text("mine")
+    assert (tmp_path / "run" / "notes.txt").exists() and RunStore.open(tmp_path / "run").config.rounds == 3
+    assert experiment.config.rounds == 3
+
+
+class Failing(Callback):
+    """Cannot be started."""
+
+    def on_run_start(self, config, rows):
+        raise RuntimeError("a tracker without network")
 
 
 def test_another_config_is_rejected_and_its_differences_are_named(finished):

@@ -153,12 +153,12 @@ SMALL = ProbabilisticEnsemble(members=3, layers=2, width=13, epochs=2)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model, seeds", [(TINY.model, 1), (SMALL, 2)], ids=["gp", "ensemble"])
-def test_parallel_rollouts_of_a_jax_world_equal_sequential_ones(model, seeds):
-    config = replace(TINY, rollouts=3, horizon=6, seeds=seeds, model=model)
+@pytest.mark.parametrize("model", [TINY.model, SMALL], ids=["gp", "ensemble"])
+def test_parallel_rollouts_of_a_jax_world_equal_sequential_ones(model):
+    config = replace(TINY, rollouts=3, horizon=5, seeds=2, model=model)
     explorer = build_explorer(config)
     told = [collect(replace(config, max_copies=most), explorer)[1] for most in (100, 1)]
-    assert told[0].states.shape == (seeds, 18, 3)
+    assert told[0].states.shape == (2, 15, 3)
     for name in (*ARRAYS, "planned_information"):
         np.testing.assert_allclose(getattr(told[0], name), getattr(told[1], name), atol=1e-5, err_msg=name)
 

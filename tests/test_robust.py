@@ -1,6 +1,7 @@
 """Robust plans and guaranteed returns, against closed forms and brute force."""
 
 import itertools
+import re
 from dataclasses import replace
 
 import equinox as eqx
@@ -227,15 +228,15 @@ def test_plan_is_less_cautious_against_a_share_of_the_region(x64):
 def explored(tmp_path_factory):
     """The folder of a run with few measurements."""
     folder = tmp_path_factory.mktemp("runs") / "run"
-    run(RunStore.create(folder, replace(TINY, rounds=1, seeds=2, evaluate_every=0)))
+    run(RunStore.create(folder, replace(TINY, seeds=2, evaluate_every=0)))
     return folder
 
 
 @pytest.mark.slow
 def test_adversary_with_beta_zero_has_no_effect(explored):
     store = RunStore.open(explored)
-    explorer = restore_explorer(store, 1)
-    setup, adversary, keys = store.config.task_setup("keep-down"), Pessimistic(beta=0.0), explorer.keys()
+    explorer = restore_explorer(store, 3)
+    setup, adversary, keys = store.config.task_setup("swing-up"), Pessimistic(beta=0.0), explorer.keys()
     learned = Learned(explorer.posterior, explorer.data)
     plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
     robust = plan_robust_task(setup, learned, keys, adversary, plain)
@@ -254,8 +255,9 @@ def test_command_line_compares_plain_and_robust_plans(explored, monkeypatch, cap
     numbers = [[float(word) for word in row if word.replace(".", "").lstrip("-").isdigit()] for row in rows]
     assert [len(row) for row in numbers] == [4] * 4  # two seeds, two plans: seed, nominal, guaranteed, true
     assert all(guaranteed < nominal for _, nominal, guaranteed, _ in numbers)
-    same = sum(numbers[row] == numbers[row + 1] for row in (0, 2))
-    assert (f"for {same} of 2 seeds the robust plan is the plain one" in printed) == (same > 0)
+    same = sum(numbers[row] == numbers[row + 1] for row in (0, 2))  # as printed; the last digits may differ
+    said = re.search(r"for (\d) of 2 seeds the robust plan is the plain one", printed)
+    assert (int(said[1]) if said else 0) <= same
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Sweeps: which batches they have, what comes out of them, and the command."""
 
 import importlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -206,7 +205,7 @@ def test_progress_names_batches_and_estimates_the_rest(tmp_path, capsys):
         assert progress.seconds_left() is None
         (first.folder / "checkpoints" / "0001.json").write_text("{}")
         row = {"seed": 0, "round": 1, "seconds/plan": 2.0, "seconds/fit": 1.0}
-        (first.folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+        RunStore.open(first.folder).append_metrics([row])
         progress([first, second])
     assert "opax seeds 0-1: round 1 of 2; 1 of 4 rounds in all" in capsys.readouterr().out
     assert progress.seconds_left() == pytest.approx(3 * 3.0 / 2)  # three rounds, two batches at a time
@@ -264,7 +263,7 @@ def test_command_reports_what_there_is_after_an_interrupt_and_failures(in_this_p
 
     monkeypatch.setattr(InThisProcess, "run", interrupt)
     assert call(monkeypatch, "sweep", *args) == 130
-    said = capsys.readouterr().out
+    said = "".join(capsys.readouterr())
     assert "the same command continues" in said and "No round is finished yet" in said
     monkeypatch.setattr(InThisProcess, "run", lambda self, batches, *_: {batches[0].folder: "out of luck"})
     assert call(monkeypatch, "sweep", *args) == 1

@@ -60,7 +60,7 @@ def fixed(tmp_path_factory) -> RunStore:
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory) -> RunStore:
     """Two seeds that learn their hyper-parameters."""
-    config = replace(TINY, method=METHODS["random"], seeds=2, rounds=1, horizon=20, evaluate_every=0)
+    config = replace(TINY, method=METHODS["random"], seeds=2, evaluate_every=0)
     return done(tmp_path_factory.mktemp("learned") / "run", config)
 
 
@@ -203,9 +203,9 @@ def test_analyse_reports_refitted_hyper_parameters(learned, monkeypatch, capsys)
     monkeypatch.setenv("COLUMNS", "200")
     assert call(monkeypatch, "analyse", str(learned.folder), "--seed", "1", "--refit", "--theory") == 0
     printed = capsys.readouterr().out
-    assert "(seed 1, after 20 transitions, hyper-parameters refitted)" in printed
+    assert "(seed 1, after 36 transitions, hyper-parameters refitted)" in printed
     assert "Theory, for the hyper-parameters of the run itself:\nInformation gain" in printed
-    explorer = restore_explorer(learned, 1)
+    explorer = restore_explorer(learned, 3)
     np.testing.assert_allclose(refitted(explorer, 1).inputs.shift[:3], np.asarray(explorer.data.states[1]).mean(axis=0))
 
 

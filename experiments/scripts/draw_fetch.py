@@ -134,7 +134,7 @@ def main() -> None:
         strips = [strip(name, scripted_frames(name), None if name == "throw" else NEAR_ARM) for name in SCRIPTS]
     else:
         store = RunStore.open(options.run)
-        explorer = restore_explorer(store, store.checkpoints()[-1])
+        explorer = restore_explorer(store)
         rows = learned_frames(store.config, explorer).items()
         strips = [strip(name, frames, None if name == "throw" else IN_REACH) for name, frames in rows]
     image = Image.fromarray(np.concatenate(strips)).quantize(COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)

@@ -107,7 +107,7 @@ def analyse(folder: Path, refit: bool) -> list[dict[str, Errors | None]]:
         For each seed, the errors by equilibrium.
     """
     store = RunStore.open(folder)
-    explorer = restore_explorer(store, store.checkpoints()[-1])
+    explorer = restore_explorer(store)
     results = []
     for index, seed in enumerate(explorer.seeds):
         found = learned_system(explorer, store.config.world, index, refit).equilibria()

@@ -2,4 +2,5 @@
 
 from sonde.cli import main
 
-main()
+if __name__ == "__main__":  # a config may name any module of Sonde
+    main()

@@ -5,6 +5,7 @@ reader masks them.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
+from sonde._internal.measured import EXTREME, real_numbers
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Trajectory:
         return np.logical_or.reduce(flags) if flags else None
 
     def checked(self, num_seeds: int, spec: SystemSpec) -> "Trajectory":
-        """Validate shapes, finiteness and action bounds.
+        """Validate types, shapes, magnitudes and action bounds.
 
         Args:
             num_seeds: Number of seeds S that the arrays must have.
@@ -109,7 +111,7 @@ class Trajectory:
         for name in ("planned_information", "terminated", "truncated"):
             given = getattr(self, name)
             if given is not None:
-                array = np.asarray(given)
+                array = _checked_flag(name, given)
                 array = array[None] if array.ndim == 1 and shape[0] == 1 else array
                 if array.shape != shape:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
@@ -148,22 +150,30 @@ class Trajectory:
         return terminated, truncated
 
 
-def _checked_array(name: str, values: np.ndarray, num_seeds: int, dim: int) -> np.ndarray:
+def _checked_flag(name: str, values: Any) -> np.ndarray:
+    """An optional array of a trajectory: numbers, or for ends of episodes booleans."""
+    if name == "planned_information":
+        return real_numbers(f"trajectory: {name}", values)
+    array = real_numbers(f"trajectory: {name}", values, "biuf")
+    if not np.isin(array, (0, 1)).all():
+        raise SondeError(f"trajectory: {name} must be true or false at each step, got {array.ravel()[:3]} ...")
+    return array
+
+
+def _checked_array(name: str, values: Any, num_seeds: int, dim: int) -> np.ndarray:
     """One array of a trajectory as float64 [S, T, dim], or an error that says what is wrong with it."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise SondeError(f"trajectory: {name} must be an array of numbers ({error})") from None
+    array = real_numbers(f"trajectory: {name}", values).astype(np.float64)
     if array.ndim == 2 and num_seeds == 1:
         array = array[None]
     if array.ndim != 3 or array.shape[0] != num_seeds or array.shape[2] != dim or array.shape[1] == 0:
         raise SondeError(f"trajectory: {name} must have shape [seeds={num_seeds}, steps >= 1, {dim}], got {list(array.shape)}")
-    if not np.isfinite(array).all():
-        seed, step, column = np.argwhere(~np.isfinite(array))[0]
-        raise SondeError(
-            f"trajectory: {name} must be finite, got {array[seed, step, column]} at seed {seed}, step {step}, "
-            f"column {column}; drop or repair that measurement and tell it again"
-        )
+    for expected, bad in (("finite", ~np.isfinite(array)), (f"at most {EXTREME:g}", np.abs(array) > EXTREME)):
+        if bad.any():
+            seed, step, column = np.argwhere(bad)[0]
+            raise SondeError(
+                f"trajectory: {name} must be {expected}, got {array[seed, step, column]:.6g} at seed {seed}, step {step}, "
+                f"column {column}; drop or repair that measurement and tell it again"
+            )
     return array
 
 

@@ -32,6 +32,10 @@ def one_of(what: str, name: str, names) -> None:
         raise SondeError(f"unknown {what} {name!r}; expected one of: {', '.join(sorted(names))}")
 
 
+LARGEST = 2**31 - 1
+"""Largest whole number of a setting: sizes and indices of arrays have 32 bits."""
+
+
 def whole(owner: str, **values: int) -> None:
     """Reject values that are not integers above 0.
 
@@ -42,6 +46,7 @@ def whole(owner: str, **values: int) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SondeError(f"{owner}: {name} must be a whole number above 0, got {value!r}")
+        _at_most(owner, name, value)
 
 
 def positive(owner: str, **values: float | int) -> None:
@@ -54,3 +59,9 @@ def positive(owner: str, **values: float | int) -> None:
     for name, value in values.items():
         if not 0 < value < float("inf"):
             raise SondeError(f"{owner}: {name} must be above 0, got {value}")
+        _at_most(owner, name, value)
+
+
+def _at_most(owner: str, name: str, value: float | int) -> None:
+    if isinstance(value, int) and value > LARGEST:
+        raise SondeError(f"{owner}: {name} must be at most {LARGEST:,}, got {value:,}")

@@ -26,7 +26,11 @@ def this_machine() -> dict[str, str]:
 
 def processor() -> str:
     """Name of the CPU and number of usable cores."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    lines = (
+        Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        if Path("/proc/cpuinfo").exists()
+        else []
+    )
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.machine()}, {cores()} core{'' if cores() == 1 else 's'}"
 

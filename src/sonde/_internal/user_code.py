@@ -1,13 +1,20 @@
 """Objects in a user's own file, named as FILE.py:NAME."""
 
 import functools
+import importlib.machinery
 import importlib.util
+import os
 import sys
+import types
 import zlib
 from pathlib import Path
 from typing import Any
 
 from sonde._internal.errors import SondeError
+from sonde._internal.reading import read_limited
+
+MAX_BYTES = 16 * 2**20
+"""Largest file of code that is loaded."""
 
 
 def is_in_file(name: str) -> bool:
@@ -48,13 +55,40 @@ def load_from_file(name: str) -> Any:
     return getattr(module, attribute)
 
 
+def loaded_module(path: Path) -> types.ModuleType | None:
+    """The module of a file that is loaded already under any name, such as the program itself.
+
+    Args:
+        path: Absolute path of the file.
+    """
+    for module in tuple(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(path.name) and Path(file).resolve() == path:
+            return module
+    return None
+
+
+class _SourceLoader(importlib.machinery.SourceFileLoader):
+    """Runs the source that was read and checked, never a compiled file beside it, which may hold other code."""
+
+    def __init__(self, name: str, path: str, source: bytes):
+        super().__init__(name, path)
+        self._source = source
+
+    def get_code(self, fullname: str) -> types.CodeType:
+        return self.source_to_code(self._source, self.path)
+
+
 @functools.cache  # once per file: compiled programs are looked up by the identity of functions
 def _module(path: str) -> Any:
     file = Path(path)
-    if not file.is_file():
-        raise SondeError(f"there is no file {path}; expected FILE.py:NAME with a path to an existing file")
+    try:
+        source = read_limited(file, MAX_BYTES)
+    except OSError:
+        raise SondeError(f"there is no file {path}; expected FILE.py:NAME with a path to an existing file") from None
     # files of the same name in different folders are different modules
-    spec = importlib.util.spec_from_file_location(f"sonde_user_{file.stem}_{zlib.crc32(path.encode()):08x}", file)
+    name = f"sonde_user_{file.stem}_{zlib.crc32(os.fsencode(path)):08x}"
+    spec = importlib.util.spec_from_file_location(name, file, loader=_SourceLoader(name, path, source))
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up here

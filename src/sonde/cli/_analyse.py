@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import tyro
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
+from sonde.cli._console import plain_console
 from sonde.runs._store import RunStore
 
 LEGEND = (
@@ -40,6 +41,8 @@ class AnalyseArguments:
     """Also print the quantities of the theory for a Gaussian process: information gain, its greedy maximum, beta, the bound."""
     out: Path | None = None
     """Also write all numbers to FILE.json."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -49,10 +52,10 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(AnalyseArguments, args=args, prog="sonde analyse")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     _check(chosen, store)
     found = _analysis(chosen, store)
-    console = Console()
+    console = plain_console()
     for part in _report(found):
         console.print(part, soft_wrap=isinstance(part, str))
     if chosen.out is not None:
@@ -76,7 +79,7 @@ def _analysis(chosen: AnalyseArguments, store: RunStore) -> dict[str, Any]:
     from sonde.runs._analysis import analysis_of, theory_of, true_equilibria
     from sonde.runs._run import restore_explorer
 
-    config, explorer = store.config, restore_explorer(store, store.checkpoints()[-1])
+    config, explorer = store.config, restore_explorer(store)
     index = 0 if chosen.seed is None else config.seed_list.index(chosen.seed)
     theory = {"theory": theory_of(explorer, config, index)} if chosen.theory else {}
     truth = {"truth": true_equilibria(explorer, config.world, index, chosen.action)} if chosen.truth else {}

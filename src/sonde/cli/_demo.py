@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
+from sonde.cli._console import plain_console
 from sonde.cli._run import run_and_draw
 from sonde.runs import preset
 from sonde.runs._report import demo_opening, demo_summary
@@ -29,8 +29,8 @@ def main(args: list[str]) -> None:
     chosen = tyro.cli(DemoArguments, args=args, prog="sonde demo")
     names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
     free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())
-    config, console = preset("pendulum-gp-lite"), Console()
-    store = RunStore.create(chosen.out or next(free), config)
+    config, console = preset("pendulum-gp-lite"), plain_console()
+    store = RunStore.start(chosen.out or next(free), config)
     demo_opening(config, console)
     explorer = run_and_draw(store, console)
     demo_summary(config, explorer, store, console)

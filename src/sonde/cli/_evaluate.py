@@ -4,10 +4,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import with_absolute_path
+from sonde.cli._console import plain_console
 from sonde.evaluation._tasks import task_named
 from sonde.imagination import Pessimistic
 from sonde.models import BetaRule
@@ -33,6 +33,8 @@ class EvaluateArguments:
     """Rollouts per seed, each from another start and for another goal, if the task has goals; as in the run by default."""
     video: Path | None = None
     """Film the first seed: FILE.mp4 (needs the extra 'render') or FILE.gif. With --robust, its robust plan."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -44,7 +46,7 @@ def main(args: list[str]) -> None:
     chosen = tyro.cli(EvaluateArguments, args=args, prog="sonde evaluate")
     if chosen.oracle and chosen.robust:
         raise SondeError("evaluate: --oracle and --robust are two reports: ask for one at a time")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     _check_beta(chosen.beta, chosen.robust, store.config.confidence.beta_rule)
     config = store.config if chosen.rollouts is None else replace(store.config, evaluation_rollouts=chosen.rollouts)
     task = with_absolute_path(chosen.task)
@@ -53,17 +55,16 @@ def main(args: list[str]) -> None:
         from sonde.runs.figures._film import check_film
 
         check_film(chosen.video)
-    checkpoints = store.checkpoints()
-    if not checkpoints:
+    if not store.checkpoints():
         raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
     from sonde.runs._report import evaluation_report, robust_report
     from sonde.runs._run import restore_explorer
 
-    explorer = restore_explorer(store, checkpoints[-1])
+    explorer = restore_explorer(store)
     if chosen.robust:
         beta = _run_beta(config) if chosen.beta is None else chosen.beta
-        return robust_report(config, explorer, task, beta, Console(), chosen.video)
-    evaluation_report(config, explorer, task, chosen.oracle, Console(), chosen.video)
+        return robust_report(config, explorer, task, beta, plain_console(), chosen.video)
+    evaluation_report(config, explorer, task, chosen.oracle, plain_console(), chosen.video)
 
 
 def _check_beta(beta: float | None, robust: bool, rule: BetaRule | None) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from sonde.cli._choices import folder_name, named_system, parts_help, starting_point, try_world, with_parts
+from sonde.cli._console import plain_console
 from sonde.cli._run import run_and_draw
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
@@ -21,7 +21,7 @@ class ExploreArguments:
     out: Path | None = None
     """Folder of the run; runs/SYSTEM-METHOD by default."""
     overwrite: bool = False
-    """Replace the folder if it exists."""
+    """Replace the run in the folder, once the first round of the new one is finished."""
 
 
 def main(args: list[str]) -> None:
@@ -45,4 +45,4 @@ def main(args: list[str]) -> None:
     config = chosen.config
     try_world(config.world)
     folder = chosen.out or Path("runs") / f"{folder_name(name)}-{config.method.name}"
-    run_and_draw(RunStore.create(folder, config, chosen.overwrite), Console())
+    run_and_draw(RunStore.start(folder, config, chosen.overwrite), plain_console())

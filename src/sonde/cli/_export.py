@@ -23,6 +23,8 @@ class ExportArguments:
     """Also export, before all others, the initial data of the run."""
     overwrite: bool = False
     """Replace the file or dataset if it exists."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -32,6 +34,6 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(ExportArguments, args=args, prog="sonde export")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     done = export_run(store, chosen.out, seed=chosen.seed, initial_data=chosen.initial_data, overwrite=chosen.overwrite)
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")

@@ -1,11 +1,15 @@
 """The entry point. Each command is a module of its own, thin over the functions that a Python program calls."""
 
 import importlib
+import io
 import os
+import re
 import sys
 from pathlib import Path
 
-from sonde._internal.errors import SondeError, one_of
+from sonde._internal.errors import SondeError, first_line, one_of
+from sonde._internal.reading import MAX_DIGITS, check_text
+from sonde.cli import _interrupts
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -28,8 +32,26 @@ COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep",
 
 
 def main() -> None:
-    """Run the command line: `sonde` and `python -m sonde`."""
+    """Parse the command line and run the command; ends with `SystemExit` unless all went well."""
     args = sys.argv[1:]
+    _interrupts.begin()
+    _prepare_output()
+    try:
+        _run(args)
+    except BrokenPipeError:  # the reader of our output is gone
+        raise SystemExit(_interrupts.PIPE_CLOSED) from None
+    except (SondeError, OSError) as error:
+        raise _failed(str(error)) from None
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise  # a fault of ours, with its traceback
+        raise _failed(f"there is not enough memory ({first_line(error)}); choose smaller sizes") from None
+    except KeyboardInterrupt:
+        _interrupts.stopped()
+        raise SystemExit(_interrupts.EXIT_CODE) from None
+
+
+def _run(args: list[str]) -> None:
     if not args or args[0] in ("-h", "--help"):
         print(USAGE, end="")
         raise SystemExit(0 if args else 2)
@@ -38,15 +60,38 @@ def main() -> None:
 
         print(f"sonde {__version__}")
         return
-    try:
-        one_of("command", args[0], COMMANDS)
-        cache_compilations()
-        importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
-    except BrokenPipeError:  # the reader of our output is gone
-        sys.stderr.close()
-    except (SondeError, OSError) as error:
-        print(f"sonde: error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+    one_of("command", args[0], COMMANDS)
+    _check_words(args)
+    cache_compilations()
+    importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
+
+
+def _failed(message: str) -> SystemExit:
+    print(f"sonde: error: {message}", file=sys.stderr)
+    return SystemExit(2)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error))
+
+
+def _prepare_output() -> None:
+    """Make printing safe: characters that the terminal cannot show are escaped, and a stream that was closed takes anything."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the process ends)
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _check_words(args: list[str]) -> None:
+    """Reject what no option can take: control characters, and whole numbers that do not fit into 64 bits."""
+    for word in args:
+        check_text(word, "command line")
+        for part in re.split(r"[=,()\[\]\s]", word):
+            if re.fullmatch(rf"[+-]?[\d_]{{{MAX_DIGITS + 1},}}", part):
+                raise SondeError(f"command line: {part[:20]}... has {len(part)} digits; expected at most {MAX_DIGITS}")
 
 
 def cache_compilations() -> None:

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from sonde._internal.errors import SondeError
+from sonde.cli._console import plain_console
 from sonde.cli._run import run_and_draw
 from sonde.runs._store import RunStore
 
@@ -19,6 +19,8 @@ class ResumeArguments:
     """Folder of the run."""
     from_round: int | None = None
     """Go back to the checkpoint after this round (0 to start over); later rounds are deleted."""
+    allow_code: bool = False
+    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
 
 
 def main(args: list[str]) -> None:
@@ -28,7 +30,7 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
-    store = RunStore.open(chosen.folder)
+    store = RunStore.open(chosen.folder, chosen.allow_code)
     available = [0, *store.checkpoints()]
     if chosen.from_round is not None and chosen.from_round not in available:
         raise SondeError(f"no checkpoint after round {chosen.from_round}; there are: {', '.join(map(str, available))}")
@@ -36,4 +38,4 @@ def main(args: list[str]) -> None:
         print(f"All {store.config.rounds} rounds were done before: drawing them again.")
     elif chosen.from_round is None and store.why_stopped():
         print("The run was finished before: drawing it again.")
-    run_and_draw(store, Console(), chosen.from_round)
+    run_and_draw(store, plain_console(), chosen.from_round)

@@ -2,6 +2,7 @@
 
 from rich.console import Console
 
+from sonde.cli._interrupts import saying
 from sonde.explorer import Explorer
 from sonde.runs._progress import ProgressDisplay
 from sonde.runs._report import how_it_ended
@@ -22,12 +23,13 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
     """
     from sonde.runs.figures import draw_run
 
-    try:
+    def what_is_safe() -> str:
+        if store.checkpoints():
+            return f"Stopped. Everything up to the last finished round is safe: 'sonde resume {store.folder}' continues."
+        return "Stopped before the first round was finished: nothing was kept or replaced, and the same command starts over."
+
+    with saying(what_is_safe):
         explorer = run(store, [ProgressDisplay(console)], from_round)
-    except KeyboardInterrupt:
-        safe = f"Stopped. Everything up to the last finished round is safe: 'sonde resume {store.folder}' continues."
-        console.print(safe, soft_wrap=True)
-        raise SystemExit(130) from None
     if ending := how_it_ended(store):
         console.print(ending, soft_wrap=True)
     figures = draw_run(store, explorer)

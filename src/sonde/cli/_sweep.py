@@ -12,14 +12,17 @@ from typing import Any, Literal
 import tyro
 from rich.console import Console
 
+from sonde._internal.consent import CLASS, allow_code
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.user_code import with_absolute_path
 from sonde.cli._choices import PARTS, folder_name, named_system, parts_help, starting_point, try_world, with_parts
+from sonde.cli._console import plain_console
+from sonde.cli._interrupts import saying
 from sonde.runs import RunConfig
-from sonde.runs._codec import CLASS, from_json, to_json
-from sonde.runs._store import RunStore
+from sonde.runs._codec import from_json, to_json
 from sonde.runs.sweep import Backend, LocalBackend, RayBackend, Sweep, SweepProgress, print_summary, run_sweep
 
+STOPPED = "Stopped. Every finished round is safe: the same command continues. This is what there is:"
 FIELDS = ("format", CLASS)  # keys of a config's JSON that are no fields
 
 
@@ -91,7 +94,7 @@ def main(args: list[str]) -> None:
     configs = combinations(start, chosen, parts)
     try_world(next(iter(configs.values())).world)
     sweep = Sweep(chosen.out or Path("sweeps") / folder_name(name), configs, chosen.seeds_per_batch)
-    _run(sweep, backend, Console())
+    _run(sweep, backend, plain_console())
 
 
 def backend_named(name: str, workers: int | None, address: str | None, gpus: float) -> Backend:
@@ -176,7 +179,8 @@ def _combined(
     elif task is not None:
         entries["exploration_task"] = with_absolute_path(task)
     source = " ".join(f"--set {path}={value}" for path, value in fields) or "sweep"
-    return from_json(RunConfig, json.dumps(entries), source)
+    with allow_code():  # it was named on this command line
+        return from_json(RunConfig, json.dumps(entries), source)
 
 
 def _put(entries: dict[str, Any], path: str, text: str) -> None:
@@ -224,12 +228,11 @@ def _run(sweep: Sweep, backend: Backend, console: Console) -> None:
         soft_wrap=True,
     )
     try:
-        with SweepProgress(batches, console) as progress:
+        with saying(lambda: STOPPED), SweepProgress(batches, console) as progress:
             failures = run_sweep(sweep, backend, watch=progress)
     except KeyboardInterrupt:
-        console.print("Stopped. Every finished round is safe: the same command continues. This is what there is:")
         _report(sweep, console)
-        raise SystemExit(130) from None
+        raise
     _report(sweep, console)
     for batch in batches:
         if batch.folder in failures:
@@ -249,6 +252,6 @@ def _report(sweep: Sweep, console: Console) -> None:
     entries = list(dict.fromkeys((batch.setting, batch.method) for batch in batches))
     print_summary(results, entries, next(iter(sweep.configs.values())).schema, console)
     results.save(folder / "curves.csv")
-    draw_curves([RunStore.open(batch.folder) for batch in batches if batch.rows()], folder / "curves.png")
+    draw_curves([batch.store() for batch in batches if batch.rows()], folder / "curves.png")
     console.print(f"Table: {folder / 'curves.csv'}", soft_wrap=True)
     console.print(f"Figure: {folder / 'curves.png'}", soft_wrap=True)

@@ -156,7 +156,7 @@ class Controller:
             x: States [S, dx] or [S * R, dx]; with a single copy also [dx].
 
         Returns:
-            Actions in [-1, 1], with the same leading axes.
+            Actions in [-1, 1], with the same leading axes; a new array that is the caller's to change.
         """
         x = np.asarray(x, dtype=np.float64)
         single = self.copies == 1 and x.shape == (self.state_dim,)
@@ -199,4 +199,4 @@ class Controller:
             self._state = _initial_state(self.policy, *self._plan_keys.shape)
         arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step), self.goals
         actions, self._state, planned = _act(self.policy, self._state, *arguments)
-        return np.asarray(actions), np.asarray(planned)
+        return np.array(actions), np.array(planned)  # copies, since JAX's own arrays cannot be written to

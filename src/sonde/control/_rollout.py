@@ -194,7 +194,7 @@ def _in_parallel(
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
     steps = compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals)
-    by_rollout = [np.moveaxis(np.asarray(array), 1, 0) for array in steps]
+    by_rollout = [np.moveaxis(np.array(array), 1, 0) for array in steps]  # copies, which can be written to
     return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 
 
@@ -207,23 +207,25 @@ def _step_through(
     ended = np.zeros(policy.copies, bool)
     policy.reset()
     copies.show_goal(None if policy.goals is None else np.asarray(policy.goals[0, 0]))
-    x = pool.timed(lambda: copies.reset([int(seed) for seed in seeds]))
+    x = np.array(pool.timed(lambda: copies.reset([int(seed) for seed in seeds])))
     for t in range(rollouts.horizon):
         u, planned = policy.act(x)
-        after = pool.timed(lambda u=u: copies.step(u))
-        if not np.isfinite(after.next_states).all():
+        # copies on both sides: the system may change the actions that it is given, and reuse the states that it returns
+        after = pool.timed(lambda u=u: copies.step(u.copy()))
+        x_next = np.array(after.next_states)
+        if not np.isfinite(x_next).all():
             raise SondeError(
                 f"{type(world).__name__}: expected finite next states, got NaN or infinity at step {t} of the rollout"
             )
-        rows.append((x, u, after.next_states, planned, after.terminated, after.truncated))
-        x = after.next_states
+        rows.append((x, u, x_next, planned, np.array(after.terminated), np.array(after.truncated)))
+        x = x_next
         if on_step is not None:
             on_step(t + 1, copies)  # before a restart, so that the last state of an episode can be seen
         ended = ended | after.ended
         if rollouts.first_episode_only and ended.all():
             break
         if after.ended.any() and t + 1 < rollouts.horizon:
-            x = pool.timed(lambda which=after.ended: copies.restart(which))
+            x = np.array(pool.timed(lambda which=after.ended: copies.restart(which)))
             policy.restart_episodes(after.ended)
     columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
     by_rollout = [np.moveaxis(array.reshape(policy.num_seeds, -1, *array.shape[1:]), 1, 0) for array in columns]

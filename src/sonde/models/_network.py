@@ -1,5 +1,6 @@
 """A small fully connected network in single precision."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -73,10 +74,12 @@ class Network(eqx.Module):
             key: Randomness of the weights.
             scale: Std of a layer's outputs, before the activation, for inputs of unit std.
         """
-        keys = jax.random.split(key, len(sizes) - 1)
+        shapes = list(itertools.pairwise(sizes))
+        ends = list(itertools.accumulate(n * m for n, m in shapes))
+        # one draw for all layers, because every draw takes long to compile
+        parts = jnp.split(jax.random.truncated_normal(key, -2, 2, (ends[-1],), jnp.float32), ends[:-1])
         # a normal distribution truncated at two stds has std 0.8796
-        draw = lambda k, n, m: scale * jax.random.truncated_normal(k, -2, 2, (n, m), jnp.float32) / (0.8796 * n**0.5)
-        weights = tuple(draw(k, n, m) for k, n, m in zip(keys, sizes[:-1], sizes[1:], strict=True))
+        weights = tuple(scale / (0.8796 * n**0.5) * part.reshape(n, m) for part, (n, m) in zip(parts, shapes, strict=True))
         return cls(weights, tuple(jnp.zeros(m, jnp.float32) for m in sizes[1:]))
 
     def __call__(self, z: Float[Array, "batch inputs"]) -> Float32[Array, "batch outputs"]:

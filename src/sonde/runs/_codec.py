@@ -10,19 +10,19 @@ import dataclasses
 import importlib
 import inspect
 import json
-import sys
 import sysconfig
 import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
 
+from sonde._internal.consent import CLASS, check_code, code_named
 from sonde._internal.errors import SondeError
-from sonde._internal.user_code import is_in_file, load_from_file
+from sonde._internal.reading import parse_json
+from sonde._internal.user_code import is_in_file, load_from_file, loaded_module
 
 FORMAT = 2
 """Number of the format; configs of another one are rejected."""
-CLASS = "class"
 Config = TypeVar("Config")
 
 
@@ -39,24 +39,31 @@ def to_json(config: Any) -> str:
     return json.dumps(entries, indent=2) + "\n"
 
 
-def from_json(kind: type[Config], text: str, source: str) -> Config:
-    """Read a config.
+def from_json(kind: type[Config], text: str | bytes, source: str) -> Config:
+    """Read a config; code that it names is loaded if it may run (`sonde._internal.consent`).
 
     Args:
         kind: The class of the config.
         text: What `to_json` wrote.
         source: Where the text comes from, for error messages.
     """
-    try:
-        entries = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise SondeError(f"{source} is not valid JSON ({error}); restore it from a copy") from None
+    entries = parse_json(text, source)
     if not isinstance(entries, dict) or entries.get("format") != FORMAT:
         found = entries.get("format") if isinstance(entries, dict) else None
         raise SondeError(
             f"{source}: expected a config of format {FORMAT}, got {found!r}; it was made by another version of Sonde"
         )
+    check_code(entries, source)
     return _build(kind, {key: value for key, value in entries.items() if key != "format"}, source)
+
+
+def code_of(config: Any) -> list[str]:
+    """Names of the code outside of Sonde that a config needs.
+
+    Args:
+        config: The config, with absolute paths.
+    """
+    return list(code_named(json.loads(to_json(config))))
 
 
 def class_reference(kind: type) -> str:
@@ -152,8 +159,8 @@ def _class_named(reference: Any, where: str) -> type:
         module, name = reference.rsplit(":", 1)
         try:
             found = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
-            raise SondeError(f"{where}: {reference} cannot be imported ({error})") from None
+        except Exception as error:  # a module of somebody else's may raise anything
+            raise SondeError(f"{where}: {reference} cannot be imported ({type(error).__name__}: {error})") from None
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
         raise SondeError(f"{where}: {reference} is not a dataclass, or does not exist")
     return found
@@ -162,11 +169,8 @@ def _class_named(reference: Any, where: str) -> type:
 def _from_file(reference: str) -> Any:
     """What FILE.py:NAME names; a file that is a loaded module, such as the program itself, is not loaded again."""
     path, name = reference.rsplit(":", 1)
-    for module in tuple(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(Path(path).name) and Path(file).resolve() == Path(path):
-            return getattr(module, name, None)
-    return load_from_file(reference)
+    module = loaded_module(Path(path))
+    return load_from_file(reference) if module is None else getattr(module, name, None)
 
 
 def _choices(hint: Any) -> list[Any]:

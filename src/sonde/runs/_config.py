@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from sonde._internal.errors import SondeError, positive, whole
+from sonde._internal.errors import LARGEST, SondeError, positive, whole
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
 from sonde.evaluation import Metric, Schema, TaskSetup
@@ -22,6 +22,8 @@ from sonde.runs._measurements import absolute_source
 from sonde.solvers import ICEM, Solver
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
 
+MAX_SEEDS = 10_000
+"""Most seeds of a run, which are all held in memory."""
 EXPLORE = "explore"
 """Name of the policy that explores, beside those of the tasks."""
 
@@ -99,6 +101,7 @@ class RunConfig:
         self._check_parts()
         self._check_tasks()
         needed = self.rounds * self.steps
+        whole("config", transitions=needed, capacity=self.data_capacity)
         if self.capacity is not None and self.capacity < needed:
             raise SondeError(
                 f"config: capacity {self.capacity} is too small: {self.rounds} rounds of {self.steps} steps need {needed}"
@@ -108,10 +111,13 @@ class RunConfig:
         names = ("rounds", "horizon", "rollouts", "evaluation_horizon", "evaluation_rollouts", "seeds")
         positive("config", **{name: getattr(self, name) for name in names})
         whole("config", max_copies=self.max_copies)
-        if not 0 <= self.first_seed < 2**31:
-            raise SondeError(f"config: first_seed must lie in [0, 2^31), got {self.first_seed}")
+        if self.seeds > MAX_SEEDS:
+            raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
+        if not 0 <= self.first_seed <= 2**31 - self.seeds:
+            raise SondeError(f"config: first_seed must lie in [0, 2^31), and all seeds with it, got {self.first_seed}")
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
+        _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:
         """Whether model, method, solver, confidence and stopping rule fit each other."""
@@ -214,6 +220,18 @@ class RunConfig:
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
         )
+
+
+def _check_magnitudes(where: str, part: Any) -> None:
+    """Reject whole numbers, in any part of a config, that arrays cannot be made or indexed with."""
+    if dataclasses.is_dataclass(part):
+        for field in dataclasses.fields(part):
+            _check_magnitudes(f"{where}.{field.name}", getattr(part, field.name))
+    elif isinstance(part, tuple):
+        for entry in part:
+            _check_magnitudes(where, entry)
+    elif isinstance(part, int) and abs(part) > LARGEST:
+        raise SondeError(f"{where} must lie within ±{LARGEST:,}, got {part:,}")
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:

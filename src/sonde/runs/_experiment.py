@@ -7,7 +7,8 @@ with Experiment("runs/arm", config) as experiment:      # starts a run, or conti
         experiment.tell(trajectory)                      # learn and save; everything is on disk when this returns
 
 The folder is that of any run. A program that is killed continues after the last round that was told; what was measured but not
-yet learned from is learned from first, and the same measurements always give the same model.
+yet learned from is learned from first, and the same measurements always give the same model. `tell` may be called again after
+any exception: a round is recorded once.
 """
 
 import contextlib
@@ -31,8 +32,7 @@ from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
 from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
 from sonde.runs._run import RoundClock, learn, open_or_create, restore_explorer
-from sonde.runs._store import RunStore
-from sonde.solvers import Policy
+from sonde.runs._store import ARRAYS, RunStore
 from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
 
 
@@ -63,9 +63,10 @@ class Experiment:
             newest = max(store.checkpoints(), default=0)
             explorer = restore_explorer(store, newest)
             store.forget_after(newest)
-            self._store, self._explorer, self._policies, self._asking = store, explorer, {}, 0.0
+            self._store, self._explorer, self._policies, self._asking, self._unanswered = store, explorer, {}, 0.0, None
             stack.callback(self._listeners.on_run_end)
             self._listeners.on_run_start(store.config, store.load_metrics())
+            store.publish()  # before anything is measured, which must not get lost with a draft
             self._learn_what_was_measured()
             self._open = stack.pop_all()
         return self
@@ -80,7 +81,7 @@ class Experiment:
         store, explorer = self._parts()
         while not self.finished and store.has_data(explorer.round + 1):
             try:
-                self._learn(store.load_data(explorer.round + 1)[-1], {}, 0.0)
+                learn(store, explorer, store.load_data(explorer.round + 1)[-1], {}, self._clock())
             except SondeError as error:
                 path = store.data_path(explorer.round + 1)
                 raise SondeError(f"{error}; the measurements are in {path}: move them away to continue without them") from None
@@ -129,36 +130,45 @@ class Experiment:
     def tell(self, trajectory: Trajectory) -> list[Row]:
         """Learn from a round and save it; measurements that cannot be used are rejected and change nothing.
 
+        A round is recorded once or not at all. Whatever is raised, `tell` may be called again with the same measurements: if
+        the round was finished before the exception (a callback failed, say), its metrics are returned and nothing is recorded
+        twice. Measurements that were saved and not yet learned from stay on disk, for the next start of the program.
+
         Args:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
 
         Returns:
             Metrics of the round, one row per seed.
         """
-        self._reject_if_finished()
-        explorer, longest = self.explorer, self.config.steps
+        store, explorer = self._parts()
         checked = trajectory.checked(explorer.num_seeds, explorer.spec)
-        steps = checked.states.shape[1]
+        if self._unanswered is not None and _same_measurements(checked, self._unanswered):
+            self._unanswered = None
+            return [row for row in store.load_metrics() if row["round"] == explorer.round]
+        self._reject_if_finished()
+        longest, steps = self.config.steps, checked.states.shape[1]
         if steps > longest:
             raise SondeError(
                 f"experiment: a round may have at most {longest} steps (the config's horizon), got {steps}; "
                 "tell a shorter one, or start over in another folder with a larger horizon"
             )
-        number = explorer.round + 1
+        clock = self._clock()
+        clock.seconds["plan"] = self._asking
+        self._unanswered = None
         try:
-            return self._learn(checked, self._policies, self._asking)
-        except SondeError:
-            if explorer.round < number:  # nothing was learned from it, and the caller still has it
-                self._parts()[0].drop_data(number)
+            return learn(store, explorer, checked, self._policies, clock)
+        except BaseException as error:
+            if explorer.round == clock.round:  # it is on disk
+                self._unanswered = checked
+            elif isinstance(error, SondeError) and clock.phase == "fit":  # it cannot be learned from, and the caller has it
+                store.drop_data(clock.round)
             raise
+        finally:
+            if explorer.round == clock.round:
+                self._policies, self._asking = {}, 0.0
 
-    def _learn(self, trajectory: Trajectory, policies: dict[str, Policy], asking: float) -> list[Row]:
-        store, explorer = self._parts()
-        clock = RoundClock(self._listeners, explorer.round + 1)
-        clock.seconds["plan"] = asking
-        rows = learn(store, explorer, trajectory, policies, clock)
-        self._policies, self._asking = {}, 0.0
-        return rows
+    def _clock(self) -> RoundClock:
+        return RoundClock(self._listeners, self.round + 1)
 
     @double_precision
     def solve(
@@ -205,6 +215,13 @@ class Experiment:
         if self.finished:
             why = self.stopped or f"all {self.config.rounds} rounds were told"
             raise SondeError(f"experiment: {why.rstrip('.')}; solve tasks with what was learned")
+
+
+def _same_measurements(one: Trajectory, other: Trajectory) -> bool:
+    given = lambda trajectory: [getattr(trajectory, name) for name in ARRAYS]
+    return all(
+        a is b if a is None or b is None else np.array_equal(a, b) for a, b in zip(given(one), given(other), strict=True)
+    )
 
 
 def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name: str) -> Array | None:

@@ -11,12 +11,12 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
+from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
 from sonde.data import Trajectory
 from sonde.runs._measurements import MINARI, read_file
 from sonde.runs._minari import read_minari
+from sonde.runs._saved import MEASURED, saved_measurements
 from sonde.worlds import World
-
-ARRAYS = ("states", "actions", "next_states")
 
 
 def read_measurements(source: str, world: World) -> Trajectory:
@@ -46,7 +46,7 @@ def save_initial_data(folder: Path, measurements: Trajectory) -> None:
         measurements: Transitions [N, ...].
     """
     path, note = _paths(folder)
-    content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in ARRAYS})
+    content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in MEASURED})
     write_atomically(path, content)
     write_atomically(note, f"{checksum(content)}  {path.name}\n".encode())
 
@@ -62,13 +62,13 @@ def load_initial_data(folder: Path, source: str) -> Trajectory:
         Transitions [N, ...].
     """
     path, _ = _paths(folder)
-    content = path.read_bytes() if path.is_file() else b""
+    content = read_limited(path, MAX_ARRAY_BYTES) if path.is_file() else b""
     if checksum(content) != initial_data_checksum(folder):
         raise SondeError(
             f"{path} is missing or damaged, and the run cannot continue without it; restore it from a copy, "
             f"or start a new run with --data {source}"
         )
-    arrays = safetensors.numpy.load(content)
+    arrays = saved_measurements(content, str(path))
     return Trajectory(arrays["states"], arrays["actions"], arrays["next_states"])
 
 

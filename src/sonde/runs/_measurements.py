@@ -9,14 +9,14 @@ import csv
 import difflib
 import itertools
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, first_line
+from sonde._internal.measured import EXTREME, real_numbers
 from sonde.data import Trajectory
 from sonde.worlds import World
 
@@ -26,8 +26,12 @@ EPISODE = "episode"
 """Name of the column that numbers episodes."""
 LARGEST = 1_000_000
 """Most transitions that are read; more would take hours to learn from."""
-EXTREME = 1e15
-"""Larger numbers are not measurements, but placeholders of a logger."""
+LONGEST_LINE = 1_000_000
+"""Most characters of a line of a CSV file."""
+MOST_COLUMNS = 10_000
+"""Most columns of a CSV file, other ones included."""
+SHOWN = 20
+"""Most names that an error message lists."""
 
 Place = Callable[[str, int, int], str]
 """place(array, row, column): where in the source a number is, in words."""
@@ -101,9 +105,7 @@ def checked(source: str, arrays: Mapping[str, Any], world: World, place: Place) 
     """
     numbers = {}
     for name, labels in columns(world).items():
-        values = np.asarray(arrays[name])
-        if values.dtype.kind not in "iuf":
-            raise SondeError(f"{source}: {name} must be an array of real numbers, got one of type {values.dtype}")
+        values = real_numbers(f"{source}: {name}", arrays[name])
         if values.ndim != 2 or values.shape[1] != len(labels):
             raise SondeError(
                 f"{source}: {name} must have shape [N, {len(labels)}], one column each for {_quoted(labels)}, "
@@ -148,7 +150,8 @@ def _reject_where(
 
 
 def _quoted(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names)) or "none"
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(repr(name[:80]) for name in names[:SHOWN]) + more or "none"
 
 
 # FILE.npz
@@ -158,8 +161,9 @@ def _read_npz(path: Path, world: World) -> Trajectory:
     names = columns(world)
     try:
         with zipfile.ZipFile(path) as archive:
-            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in archive.infolist()}
-    except (OSError, zipfile.BadZipFile) as error:
+            members = sorted(archive.infolist(), key=lambda info: info.file_size)  # of two with the same name the larger counts
+            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in members}
+    except Exception as error:  # a damaged file may raise anything
         raise SondeError(f"{path} is not a readable .npz file ({error}); write it with numpy.savez") from None
     missing = [name for name in names if name not in sizes]
     if missing:
@@ -172,9 +176,9 @@ def _read_npz(path: Path, world: World) -> Trajectory:
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in names}
-    except (OSError, ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged file may raise anything, and a header that asks for too much a MemoryError
         raise SondeError(
-            f"{path} cannot be read ({error}); expected plain arrays of numbers, as numpy.savez writes them"
+            f"{path} cannot be read ({first_line(error)}); expected plain arrays of numbers, as numpy.savez writes them"
         ) from None
     place: Place = lambda name, row, column: f"{name}[{row}, {column}] ({names[name][column]!r})"
     return checked(str(path), arrays, world, place)
@@ -186,16 +190,26 @@ def _read_npz(path: Path, world: World) -> Trajectory:
 def _read_csv(path: Path, world: World) -> Trajectory:
     try:
         with open(path, newline="", encoding="utf-8-sig") as file:
-            return _from_rows(path, csv.reader(file, strict=True), world)
+            return _from_rows(path, csv.reader(_lines(path, file), strict=True), world)
     except UnicodeDecodeError as error:
         raise SondeError(f"{path} is not text in UTF-8 ({error}); save it as CSV in UTF-8") from None
     except (OSError, csv.Error) as error:
         raise SondeError(f"{path} cannot be read as CSV ({error})") from None
 
 
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The lines of a file, none of which may be so long that it is no row of numbers."""
+    while line := file.readline(LONGEST_LINE + 1):
+        if len(line) > LONGEST_LINE:
+            raise SondeError(f"{path}: a line has more than {LONGEST_LINE:,} characters; expected one row of numbers per line")
+        yield line
+
+
 def _from_rows(path: Path, reader: Any, world: World) -> Trajectory:
     names = csv_columns(world)
     header = [cell.strip() for cell in next(reader, [])]
+    if len(header) > MOST_COLUMNS:
+        raise SondeError(f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(header):,}; keep those of the system")
     follows = EPISODE in header and not set(names["next_states"]) & set(header)
     wanted = [*names["states"], *names["actions"], *(() if follows else names["next_states"])]
     numbers, at, begins = _read_rows(path, reader, header, _where(path, header, wanted, world))
@@ -253,8 +267,8 @@ def _where(path: Path, header: list[str], wanted: Sequence[str], world: World) -
     if missing:
         hints = [f"found: {_quoted(header)}"]
         spare = {name.lower(): name for name in header if name not in wanted}
-        for name in missing:
-            for close in difflib.get_close_matches(name.lower(), spare, n=1, cutoff=0.7):
+        for name in missing[:SHOWN]:
+            for close in difflib.get_close_matches(name.lower(), list(spare)[:1000], n=1, cutoff=0.7):
                 hints.append(f"did you mean {spare[close]!r} for {name!r}?")
         if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
             hints.append("separate columns by commas, and write decimals with a point")

@@ -10,6 +10,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
@@ -62,9 +63,11 @@ class ProgressDisplay(Callback):
         self.columns += [spec.title.lower() for spec in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += [f"{phase} s" for phase in PHASES]
-        self.table = Table(*self.columns, title=self._title(), title_justify="left")
-        for column in self.table.columns:
-            column.justify = "right"
+        # as Text, because names of methods and tasks may look like Rich's markup
+        title = Text(self._title(), style="table.title")
+        self.table = Table(title=title, title_justify="left")
+        for column in self.columns:
+            self.table.add_column(Text(column), justify="right")
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
         for number in sorted({row["round"] for row in rows}):
@@ -73,7 +76,7 @@ class ProgressDisplay(Callback):
             self._live = Live(console=self.console, refresh_per_second=8, transient=False)
             self._live.start()
         else:
-            self.console.print(self._title(), soft_wrap=True)
+            self.console.print(self._title(), soft_wrap=True, markup=False, emoji=False)
 
     def on_phase(self, round_number: int, phase: str, detail: str) -> None:
         """Show the phase."""
@@ -83,7 +86,7 @@ class ProgressDisplay(Callback):
             doing = f"{DOING[phase]}, {detail}" if detail else DOING[phase]
             limit = f"{'at most ' if self.rule else ''}{self.config.rounds}"
             text = f"round {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
-            self._live.update(Group(self.table, Spinner("dots", text)))
+            self._live.update(Group(self.table, Spinner("dots", Text(text))))
 
     def on_round_end(self, round_number: int, rows: Sequence[Row]) -> None:
         """Add the round to the table."""
@@ -92,7 +95,7 @@ class ProgressDisplay(Callback):
         if not self._live:
             line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
             done = "stopped" in rows[0] or round_number == self.config.rounds
-            self.console.print(line + ("" if done else self._outlook()), soft_wrap=True)
+            self.console.print(line + ("" if done else self._outlook()), soft_wrap=True, markup=False, emoji=False)
 
     def on_run_end(self) -> None:
         """Stop updating the terminal."""
@@ -124,7 +127,7 @@ class ProgressDisplay(Callback):
         return f" ({'about' if known else 'at most'} {duration} left)"
 
     def _add(self, rows: Sequence[Row]) -> list[str]:
-        cells = [str(rows[0]["round"]), str(rows[0]["transitions"])]
+        cells = [str(rows[0]["round"]), str(rows[0].get("transitions", "-"))]
         cells += [_mean(rows, spec.key, spec.digits) for spec in self.shown]
         if self.rule:
             worst = self.rule.worst(rows)

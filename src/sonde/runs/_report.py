@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
@@ -73,7 +74,7 @@ def evaluation_report(
         video: Path of a film of the first seed; None for no film.
     """
     film, label = _film(config, video), task_label(task)
-    with console.status(f"planning {label} ..."):
+    with console.status(Text(f"planning {label} ...")):
         played = evaluations(config, explorer, task, oracle, film)
     columns = {name: evaluation.returns for name, evaluation in played.items()}
     if oracle:
@@ -138,10 +139,10 @@ def robust_report(
     film, label = _film(config, video), task_label(task)
     setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.keys()
     learned = Learned(explorer.posterior, explorer.data)
-    with console.status(f"planning {label} on the model's mean ..."):
+    with console.status(Text(f"planning {label} on the model's mean ...")):
         plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
         played = {"plain": run_task(setup, plain.policy, keys)}
-    with console.status(f"planning {label} for the worst case ..."):
+    with console.status(Text(f"planning {label} for the worst case ...")):
         robust = plan_robust_task(setup, learned, keys, adversary, plain)
         played["robust"] = run_task(setup, robust.policy, keys, on_step=film)
     scored = {"plain": plain, "robust": robust}

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
@@ -17,7 +18,9 @@ from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
+from sonde.runs._place import wait_until_in_place
 from sonde.runs._round_metrics import per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
@@ -30,34 +33,40 @@ def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback]
     """Explore a system to completion, with everything on disk after every round.
 
     A folder that exists must be a run with the same config. It is continued after its last finished round, and ends with the
-    results that it would have had without the interruption.
+    results that it would have had without the interruption. A new folder appears with its first finished round.
 
     Args:
         config: What to explore, how, and for how long.
         folder: Folder of the run.
         callbacks: Called in this order as the run proceeds.
-        overwrite: Replace a run that exists.
+        overwrite: Replace a run that exists, once the first round of the new one is finished.
 
     Returns:
         The explorer after the last round.
     """
     path = Path(folder)
-    store = RunStore.create(path, config, overwrite=True) if overwrite else open_or_create(path, config)
+    store = RunStore.start(path, config, overwrite=True) if overwrite else open_or_create(path, config)
     return run(store, callbacks)
 
 
 def open_or_create(folder: Path, config: RunConfig) -> RunStore:
-    """Open the run in a folder, or make a new one where there is none.
+    """Open the run in a folder, or start a new one where there is none.
 
     Args:
         folder: Folder of the run; one that does not exist or is empty becomes a new run.
-        config: The config of the run; a run with another one is rejected.
+        config: The config of the run; a run with another one is rejected, unless nothing was measured in it yet.
     """
-    new = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if new:
-        return RunStore.create(folder, config, overwrite=folder.exists())
-    store = RunStore.open(folder)
-    check_same_config(store.config, config, folder)
+    wait_until_in_place(folder.absolute())
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return RunStore.start(folder, config)
+    with allow_code(code_of(with_absolute_paths(config))):
+        store = RunStore.open(folder)
+    try:
+        check_same_config(store.config, config, folder)
+    except SondeError:
+        if store.is_blank:
+            return RunStore.start(folder, config, overwrite=True)
+        raise
     store.config = with_absolute_paths(config)  # with the caller's own classes
     return store
 
@@ -83,13 +92,16 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
     )
 
 
-def restore_explorer(store: RunStore, round_number: int) -> Explorer:
+def restore_explorer(store: RunStore, round_number: int | None = None) -> Explorer:
     """Make the explorer as it was after a round.
 
     Args:
         store: The run.
-        round_number: A round with a checkpoint; 0 for the beginning.
+        round_number: A round with a checkpoint, 0 for the beginning; by default the newest, also while another process adds
+            to the run.
     """
+    if round_number is None:
+        return store.steadily(lambda newest: restore_explorer(store, newest))
     initial_data = store.load_initial_data()
     explorer = build_explorer(store.config, initial_data)
     if round_number > 0:
@@ -111,11 +123,11 @@ def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | N
     Returns:
         The explorer after the last round.
     """
-    if not has_simulator(store.config.world):
-        name = type(store.config.world).__name__
-        raise SondeError(f"{store.folder}: Sonde cannot run {name} itself; continue with sonde.Experiment (ask and tell)")
     listeners = Callbacks(callbacks)
     with store.locked(), SimulatorPool() as pool:
+        if not has_simulator(store.config.world):
+            name = type(store.config.world).__name__
+            raise SondeError(f"{store.folder}: Sonde cannot run {name} itself; continue with sonde.Experiment (ask and tell)")
         checkpoints = store.checkpoints()
         start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
@@ -145,7 +157,7 @@ class RoundClock:
             listeners: Called when a phase begins.
             round_number: The round, from 1.
         """
-        self.listeners, self.round = listeners, round_number
+        self.listeners, self.round, self.phase = listeners, round_number, ""
         self.seconds: dict[str, float] = dict.fromkeys(("plan", "fit", "world", "evaluate"), 0.0)
 
     def __call__(self, phase: str, work: Callable[[], Result]) -> Result:
@@ -158,6 +170,7 @@ class RoundClock:
         Returns:
             What `work` returns.
         """
+        self.phase = phase
         self.listeners.on_phase(self.round, phase, "")
         began = time.perf_counter()
         result = work()
@@ -213,7 +226,6 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
     learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool)
 
 
-@double_precision
 def learn(
     store: RunStore,
     explorer: Explorer,
@@ -224,7 +236,8 @@ def learn(
 ) -> list[Row]:
     """Tell, evaluate and save: the part of a round that does not depend on who runs the system.
 
-    The measurements come to disk first: they cost more than what is learned from them.
+    The measurements come to disk first: they cost more than what is learned from them. The round is finished when its
+    checkpoint is on disk. Whatever is raised before that, the explorer is as it was, and the round can be learned again.
 
     Args:
         store: The run.
@@ -237,9 +250,34 @@ def learn(
     Returns:
         Metrics of the round, one row per seed.
     """
-    config, number, before = store.config, clock.round, explorer.posterior
-    first = explorer.transitions == 0
-    store.save_data(number, trajectory)
+    with _finished_or_undone(store, explorer, clock.round):
+        store.save_data(clock.round, trajectory)
+        rows, solved = _learned(store.config, explorer, trajectory, clock, pool)
+        store.save_policies({**policies, **solved})
+        store.append_metrics(rows)
+        store.save_checkpoint(clock.round, explorer.params)
+    clock.listeners.on_round_end(clock.round, rows)
+    return rows
+
+
+@contextlib.contextmanager
+def _finished_or_undone(store: RunStore, explorer: Explorer, round_number: int) -> Generator[None]:
+    """Reset the explorer if anything is raised before the checkpoint of the round is on disk."""
+    before = dict(vars(explorer))
+    try:
+        yield
+    except BaseException:
+        if round_number not in store.checkpoints():
+            vars(explorer).update(before)
+        raise
+
+
+@double_precision
+def _learned(
+    config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None
+) -> tuple[list[Row], dict[str, Policy]]:
+    """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
+    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
     clock("fit", lambda: explorer.tell(trajectory))
     result = RoundResult(explorer, trajectory, before, config.world)
     metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
@@ -255,11 +293,7 @@ def learn(
         {"seed": seed, "round": number, "transitions": explorer.transitions, **measured, **shared}
         for seed, measured in zip(explorer.seeds, per_seed(metrics), strict=True)
     ]
-    store.save_policies({**policies, **solved})
-    store.append_metrics(rows)
-    store.save_checkpoint(number, explorer.params)
-    clock.listeners.on_round_end(number, rows)
-    return rows
+    return rows, solved
 
 
 def _evaluate_tasks(

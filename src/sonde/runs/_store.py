@@ -2,6 +2,7 @@
 
     DIR/config.json                    what was asked for
     DIR/metrics.jsonl                  one line per round and seed
+    DIR/metrics.sha256                 the checksum of the lines of each round
     DIR/data/0001.safetensors          the measurements of round 1, all seeds [S, T, ...]
     DIR/data/initial.safetensors       the measurements that the run started from, if any
     DIR/policies/swing-up.safetensors  trained policies of the last round, all seeds, to use without planner (`load_policy`)
@@ -10,103 +11,166 @@
     DIR/figures/                       pictures
 
 A round is first written to `data`, then to `metrics.jsonl`, then to `checkpoints`. What an interruption leaves after the newest
-checkpoint is ignored, or written again with the same content.
+checkpoint is ignored, or written again with the same content. A run that is being started lies in a hidden folder beside DIR
+until there is something to keep (`sonde.runs._place`).
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import safetensors
+import jax
 import safetensors.numpy
 
+from sonde._internal import consent
 from sonde._internal.errors import SondeError
-from sonde._internal.files import sync_folder, write_atomically
+from sonde._internal.files import write_atomically
+from sonde._internal.precision import double_precision
+from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
 from sonde.runs._initial_data import load_initial_data, read_measurements, save_initial_data
+from sonde.runs._metrics_file import DamagedMetrics, append_lines, drop_lines, metrics_path, read_lines, saved_lines
+from sonde.runs._place import (
+    FOLDERS,
+    Draft,
+    foreign_entries,
+    is_unfinished,
+    locked,
+    reject_links,
+    remove_leftovers,
+    tidy,
+    wait_until_in_place,
+)
+from sonde.runs._saved import saved_measurements, saved_row
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
-FOLDERS = ("data", "checkpoints", "figures")
 ARRAYS = ("states", "actions", "next_states", "terminated", "truncated")
+"""Arrays of a trajectory that are measurements."""
+Result = TypeVar("Result")
 
 
 class RunStore:
     """Reads and writes the folder of one run."""
 
-    def __init__(self, folder: Path, config: RunConfig):
-        """Use `create` or `open` instead.
+    def __init__(self, folder: Path, config: RunConfig, draft: Draft | None = None):
+        """Use `create`, `start` or `open` instead.
 
         Args:
             folder: Folder of the run, which exists.
             config: Its config.
+            draft: The draft that the folder is, if the run is being started.
         """
-        self.folder, self.config = folder, config
+        self.folder, self.config, self._draft = folder, config, draft
         self._checkpoints = Checkpoints(folder)
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
-        """Make the folder of a new run.
+    def start(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
+        """Start a run, locked and in a hidden folder; it takes its place with its first checkpoint, or by `publish`.
+
+        Args:
+            folder: Where the run will be.
+            config: The config of the run; what it names in files of one's own is loaded and checked first.
+            overwrite: Replace a run that is there, when the new one takes its place.
+        """
+        check_text(str(folder), "folder of the run")
+        folder, config = Path(os.path.normpath(folder.absolute())), with_absolute_paths(config)
+        text = _checked_config(config)
+        initial_data = None if config.data is None else read_measurements(config.data, config.world)
+        draft = Draft(folder, overwrite)
+        try:
+            for name in FOLDERS:
+                (draft.folder / name).mkdir()
+            if initial_data is not None:
+                save_initial_data(draft.folder, initial_data)
+            write_atomically(draft.folder / "config.json", text.encode())
+        except BaseException:
+            draft.discard()
+            raise
+        return cls(draft.folder, config, draft)
+
+    @classmethod
+    def create(cls, folder: Path, config: RunConfig) -> "RunStore":
+        """Make the folder of a new run, for this process or another one to run.
 
         Args:
             folder: Where to make it.
-            config: The config of the run; what it names in files of one's own is loaded and checked first.
-            overwrite: Replace a run that is there.
+            config: The config of the run, which is checked as by `start`.
         """
-        folder, config = folder.absolute(), with_absolute_paths(config)
-        text = _checked_config(config)
-        initial_data = None if config.data is None else read_measurements(config.data, config.world)
-        if folder.exists() and not overwrite:
-            raise SondeError(
-                f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"
-            )
-        if folder.exists() and (not folder.is_dir() or (any(folder.iterdir()) and not (folder / "config.json").exists())):
-            raise SondeError(f"{folder} is not the folder of a run, so it is not replaced; choose another --out")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        # made under another name, so that a folder never exists without its config
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        draft.chmod(0o755)
-        for name in FOLDERS:
-            (draft / name).mkdir()
-        if initial_data is not None:
-            save_initial_data(draft, initial_data)
-        write_atomically(draft / "config.json", text.encode())
-        _move(draft, folder)
-        return cls(folder, config)
+        draft = cls.start(folder, config)._draft
+        assert draft is not None
+        try:
+            draft.publish()
+        except BaseException:
+            draft.discard()
+            raise
+        draft.release()
+        return cls(draft.folder, with_absolute_paths(config))
 
     @classmethod
-    def open(cls, folder: Path) -> "RunStore":
+    def open(cls, folder: Path, allow_code: bool = False) -> "RunStore":
         """Open a run that exists.
 
         Args:
             folder: Folder of the run.
+            allow_code: Whether code that its config names may run, even if the user never allowed it before.
         """
+        wait_until_in_place(folder.absolute())
         path = folder / "config.json"
         try:
-            text = path.read_text()
+            text = read_limited(path, MAX_JSON_BYTES)
         except OSError:
-            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json") from None
-        except UnicodeDecodeError:
-            raise SondeError(f"{path} is not text; restore it from a copy") from None
-        store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
+            begun = "; its first round was not finished: start it again" if is_unfinished(folder.absolute()) else ""
+            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json{begun}") from None
+        reject_links(folder)
+        with consent.allow_code() if allow_code else contextlib.nullcontext():
+            store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
         missing = [name for name in FOLDERS if not (folder / name).is_dir()]
         if missing:
             raise SondeError(f"{folder} is incomplete: it has no {', '.join(missing)}; restore it from a copy")
         return store
 
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Lock the run against other processes; the lock ends with the process, however it ends."""
-        return _locked(self.folder)
+    @contextlib.contextmanager
+    def locked(self) -> Generator[None]:
+        """Lock the run against other processes; the lock ends with the process, however it ends.
+
+        A run that was started by this process and has nothing to keep at the end, leaves no folder.
+        """
+        if self._draft is None:
+            tidy(self.folder)
+            with locked(self.folder):
+                remove_leftovers(self.folder)
+                yield
+            return
+        try:
+            yield
+        finally:
+            draft, self._draft = self._draft, None
+            if draft is not None and draft.published and not self.is_blank:
+                draft.release()
+            elif draft is not None:
+                draft.discard()
+
+    def publish(self) -> None:
+        """Move a run that is being started to its place, if it is not there yet."""
+        if self._draft is not None and not self._draft.published:
+            self._draft.publish()
+            self.folder = self._draft.folder
+            self._checkpoints = Checkpoints(self.folder)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was measured yet, and nothing else is in the folder either: then nothing is lost with it."""
+        policies = self.folder / "policies"
+        return not (self.checkpoints() or self.has_data(1) or policies.exists() or foreign_entries(self.folder))
 
     # Measurements
 
@@ -162,10 +226,13 @@ class RunStore:
 
     def load_finished(self) -> list[Trajectory]:
         """Read the measurements of all finished rounds, checked against the newest checkpoint."""
-        newest = max(self.checkpoints(), default=0)
-        if newest:
-            self._checkpoints.check_data(newest)
-        return self.load_data(newest)
+
+        def read(newest: int) -> list[Trajectory]:
+            if newest:
+                self._checkpoints.check_data(newest)
+            return self.load_data(newest)
+
+        return self.steadily(read)
 
     def save_policies(self, policies: Mapping[str, Policy]) -> None:
         """Write those policies that are trained and can be used without a planner, in place of the last ones.
@@ -186,13 +253,25 @@ class RunStore:
         return self._checkpoints.rounds()
 
     def save_checkpoint(self, round_number: int, params: Any) -> None:
-        """Write what was learned; only the last two checkpoints are kept.
+        """Write what was learned, which finishes the round; only the last two checkpoints are kept.
 
         Args:
             round_number: The round, from 1.
             params: The model's params after it.
         """
         self._checkpoints.save(round_number, params)
+        self.publish()
+
+    def steadily(self, read: Callable[[int], Result]) -> Result:
+        """Read something of the newest checkpoint, also while another process adds to the run.
+
+        Args:
+            read: Called with the round of the newest checkpoint, 0 if there is none.
+
+        Returns:
+            What `read` returns.
+        """
+        return self._checkpoints.steadily(read)
 
     def load_checkpoint(self, round_number: int, like: Any) -> Any:
         """Read what was learned; a checkpoint that is damaged, incomplete or of another run is rejected.
@@ -219,54 +298,51 @@ class RunStore:
     @property
     def metrics_path(self) -> Path:
         """The file of metrics, with one JSON object per line."""
-        return self.folder / "metrics.jsonl"
+        return metrics_path(self.folder)
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Add the metrics of a round and force them to disk.
+        """Add the metrics of a round, and drop those of later rounds, which were not finished.
 
         Args:
             rows: One dictionary per seed.
         """
-        with open(self.metrics_path, "a") as file:
-            file.write("".join(json.dumps(row) + "\n" for row in rows))
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(self.folder, rows[0]["round"], "".join(json.dumps(row) + "\n" for row in rows).encode())
 
     def load_metrics(self) -> list[dict[str, Any]]:
-        """Read all metrics; a last line that an interruption left incomplete is skipped."""
-        if not self.metrics_path.exists():
-            return []
-        rows = []
-        text = self.metrics_path.read_bytes().decode(errors="replace")
-        lines = text.splitlines()
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-                rows.append({**row, "seed": int(row["seed"]), "round": int(row["round"])})
-            except (TypeError, KeyError, ValueError):
-                incomplete = number == len(lines) and not text.endswith("\n")
-                if not incomplete:
-                    raise SondeError(f"{self.metrics_path}, line {number} is not a line of metrics; remove it") from None
-        return rows
+        """Read the metrics of all finished rounds; if any is missing or was changed, all are rejected."""
+        lines = self.steadily(self._metrics_after)
+        return [saved_row(line, str(self.metrics_path)) for text in lines.values() for line in text.splitlines()]
 
     def why_stopped(self) -> str | None:
         """Why the run stopped early by its stopping rule, in words; None if it did not."""
-        newest = max(self.checkpoints(), default=0)
-        return next((row.get("stopped") for row in self.load_metrics() if row["round"] == newest), None)
+        rows = self.load_metrics()
+        return rows[-1].get("stopped") if rows else None
 
     def forget_after(self, round_number: int) -> None:
         """Delete checkpoints, metrics and policies of later rounds, after an interruption or to go back.
 
         Args:
-            round_number: The last round that stays.
+            round_number: The last round that stays; its metrics and those of earlier rounds are checked first.
         """
+        lines, saved = self._metrics_after(round_number), saved_lines(self.folder)
         # checkpoints first: a run never continues from one whose metrics are gone
         self._checkpoints.delete_after(round_number)
-        saved = self.load_metrics()
-        rows = [row for row in saved if row["round"] <= round_number]
-        if len(rows) < len(saved):  # then the policies are those of a later round
+        if any(number > round_number for number in saved):  # then the policies are those of a later round
             shutil.rmtree(self.folder / "policies", ignore_errors=True)
-        write_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        drop_lines(self.folder, lines)
+
+    def _metrics_after(self, round_number: int) -> dict[int, bytes]:
+        """Lines of metrics by round, up to a checkpoint and checked against it."""
+        try:
+            return read_lines(self.folder, round_number)
+        except DamagedMetrics as error:
+            good = max((number for number in self.checkpoints() if number < error.rounds[0]), default=0)
+            if not has_simulator(self.config.world):
+                notes = self.folder / "checkpoints" / "*.json"
+                hint = f"restore it from a copy; or, if data/ is complete, remove {notes}: all rounds are then learned again"
+            else:
+                hint = f"'sonde resume {self.folder} --from-round {good}' computes them again"
+            raise SondeError(f"{error}; {hint}") from None
 
 
 def _checked_config(config: RunConfig) -> str:
@@ -277,40 +353,22 @@ def _checked_config(config: RunConfig) -> str:
         reward_named(config.world, config.exploration_task)
     if config.stopping_rule is not None:
         config.stopping_rule.check_world(config.world)
+    _check_model(config)
     text = to_json(config)
-    from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
+    with consent.allow_code():  # what the caller's config names; it may be loaded again later
+        from_json(RunConfig, text, "config")  # a run whose config cannot be read could not be resumed
     return text
 
 
-def _move(draft: Path, folder: Path) -> None:
-    """Rename the draft to its place; what was there is deleted once the draft is in place."""
-    if not folder.exists():
-        draft.rename(folder)
-    else:
-        try:
-            with _locked(folder):
-                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-                folder.rename(old / "run")
-                draft.rename(folder)
-        except SondeError:  # another process uses the folder
-            shutil.rmtree(draft)
-            raise
-        shutil.rmtree(old)
-    sync_folder(folder.parent)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Generator[None]:
-    with open(folder / ".lock", "w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise SondeError(f"{folder} is in use by another process; wait for it or stop it") from None
-        yield
+@double_precision
+def _check_model(config: RunConfig) -> None:
+    """Reject settings of the model that do not fit the system, without computing anything."""
+    spec = config.world.spec
+    jax.eval_shape(lambda key: config.model.init(spec.state_dim, spec.action_dim, key), jax.random.key(0))
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:
     try:
-        return safetensors.numpy.load(path.read_bytes())
-    except (OSError, safetensors.SafetensorError) as error:
+        return saved_measurements(read_limited(path, MAX_ARRAY_BYTES), str(path))
+    except OSError as error:
         raise SondeError(f"{path} cannot be read ({error})") from None

@@ -83,8 +83,8 @@ class ICEM(AnytimePlanner):
             raise SondeError(f"solver: momentum must lie in [0, 1), got {self.momentum}")
         if not 1 <= self.decay <= 100:
             raise SondeError(f"solver: decay must lie in [1 (none), 100], got {self.decay}")
-        if not self.exponent >= 0:
-            raise SondeError(f"solver: exponent must be 0 (white) or above, got {self.exponent}")
+        if not 0 <= self.exponent < float("inf"):
+            raise SondeError(f"solver: exponent must be 0 (white) or above and finite, got {self.exponent}")
 
     @property
     def kept_elites(self) -> int:

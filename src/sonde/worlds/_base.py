@@ -228,7 +228,7 @@ class Simulators(abc.ABC):
         """Advance every copy by one step.
 
         Args:
-            actions: Actions in [-1, 1] [S, du].
+            actions: Actions in [-1, 1] [S, du]; a copy that may be changed.
         """
 
     @abc.abstractmethod

@@ -3,12 +3,12 @@
 This module holds the configuration; `_gym_simulators` has everything that needs Gymnasium and is imported on first use.
 """
 
-import json
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
+from sonde._internal.reading import parse_json
 from sonde.worlds._base import HostWorld, Simulators, Transitions
 from sonde.worlds._views import Plane
 
@@ -34,11 +34,11 @@ class GymWorld(HostWorld):
     def __post_init__(self):
         """Reject invalid settings; the environment itself is only created when it is needed."""
         try:
-            keywords = json.loads(self.options)
-        except json.JSONDecodeError as error:
-            raise SondeError(f"gym: options must be a JSON object, got {self.options!r} ({error})") from None
+            keywords = parse_json(self.options, "the text")
+        except SondeError as error:
+            raise SondeError(f"gym: options must be a JSON object, got {self.options[:200]!r} ({error})") from None
         if not isinstance(keywords, dict):
-            raise SondeError(f"gym: options must be a JSON object such as '{{\"gravity\": 1.6}}', got {self.options!r}")
+            raise SondeError(f"gym: options must be a JSON object such as '{{\"gravity\": 1.6}}', got {self.options[:200]!r}")
         if not self.env:
             raise SondeError("gym: no environment was given; name one, such as gym:Pendulum-v1 or gym:FILE.py:NAME")
         if self.reachable_steps < 0:

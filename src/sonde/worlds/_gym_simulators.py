@@ -11,8 +11,11 @@ import json
 import math
 import os
 import platform
+import signal
+import threading
 import traceback
 from collections.abc import Generator, Iterator, Sequence
+from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -205,6 +208,18 @@ def _make_flat(env: str, options: str, render: bool) -> FlatEnv:
     return FlatEnv(make_env(env, options, render), env)
 
 
+class ProcessCopies(AsyncVectorEnv):
+    """Copies in processes, any of which may die at any time."""
+
+    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
+        """End all processes, also those of which the others know nothing any more."""
+        try:
+            super().close_extras(timeout, terminate)
+        except Exception:  # a process that has died does not answer
+            for process in getattr(self, "processes", ()):
+                process.kill()
+
+
 class GymSimulators(Simulators):
     """S copies on a vector environment without automatic resets; only the first copy can render."""
 
@@ -221,7 +236,8 @@ class GymSimulators(Simulators):
         makers = [functools.partial(_make_flat, env, options, self.can_render and copy == 0) for copy in range(num_copies)]
         if processes:
             # not forked: JAX has threads, and a fork of a process with threads may hang
-            self.copies = AsyncVectorEnv(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
+            with _named_errors(env, "start"), _children_without_interrupts():
+                self.copies = ProcessCopies(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
         else:
             self.copies = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
 
@@ -257,6 +273,28 @@ class GymSimulators(Simulators):
     def close(self) -> None:
         """End processes and close windows."""
         self.copies.close()
+
+
+@contextlib.contextmanager
+def _children_without_interrupts() -> Generator[None]:
+    """Start processes that ignore Ctrl-C, which reaches them too: this process ends them, and says one sentence for all.
+
+    Here it is heard once they have started, because a process that is ended in the middle of its start complains.
+    """
+    resource_tracker.ensure_running()  # a process of Python's own, whose start would undo the next line
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which these processes inherit
+    handler, heard = signal.getsignal(signal.SIGINT), []
+    in_main_thread = threading.current_thread() is threading.main_thread()  # others have no handlers
+    if in_main_thread:
+        signal.signal(signal.SIGINT, lambda *event: heard.append(event))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        if in_main_thread:
+            signal.signal(signal.SIGINT, handler)
+        if heard and callable(handler):
+            handler(*heard[0])
 
 
 @contextlib.contextmanager

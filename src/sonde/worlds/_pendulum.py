@@ -102,8 +102,8 @@ class Pendulum(JaxWorld):
 
     def __post_init__(self):
         """Reject negative noise."""
-        if not self.process_noise >= 0:
-            raise SondeError(f"pendulum: process_noise must be 0 or above, got {self.process_noise}")
+        if not 0 <= self.process_noise < float("inf"):
+            raise SondeError(f"pendulum: process_noise must be 0 or above and finite, got {self.process_noise}")
 
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
         """Return the state hanging down, at rest."""

@@ -19,6 +19,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from sonde._internal.errors import SondeError
+from sonde._internal.files import errors_name, open_new
 from sonde._internal.user_code import task_label
 from sonde.evaluation import Evaluation
 from sonde.worlds import HostWorld, JaxWorld, Simulators, World
@@ -170,10 +171,12 @@ def write_film(frames: Iterable[np.ndarray], out: Path, per_second: float) -> No
     out.parent.mkdir(parents=True, exist_ok=True)
     temporary = out.with_name(f".{out.stem}.part{out.suffix.lower()}")
     try:
-        WRITERS[out.suffix.lower()](frames, temporary, per_second)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(out)
+        with errors_name(out):
+            open_new(temporary).close()  # the writers replace what is in it, and it is not a link to a file elsewhere
+            WRITERS[out.suffix.lower()](frames, temporary, per_second)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            temporary.replace(out)
     finally:
         temporary.unlink(missing_ok=True)
 

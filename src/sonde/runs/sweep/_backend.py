@@ -50,7 +50,7 @@ def reason(folder: Path, code: int | None = None) -> str:
         folder: Folder of the batch.
         code: Exit code of its process.
     """
-    lines = (folder / LOG).read_text(errors="replace").split("\n") if (folder / LOG).exists() else []
+    lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").split("\n") if (folder / LOG).exists() else []
     told = (line for line in reversed(lines) if line.strip("- ") and not line.startswith(JAX_NOTE))
     last = next(told, "it left no message")
     ended = "" if code is None else f"its process ended with {code}: "

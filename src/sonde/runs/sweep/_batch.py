@@ -5,14 +5,17 @@ What a batch has finished is read from its folder, so nothing else needs to be r
 
 import glob
 import itertools
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
+from sonde._internal.reading import parse_json
+from sonde.runs._checkpoints import Checkpoints
+from sonde.runs._codec import code_of
 from sonde.runs._config import RunConfig, differences, with_absolute_paths
 from sonde.runs._store import RunStore
 from sonde.runs.sweep._results import Row
@@ -63,11 +66,15 @@ class Batch:
         if not self.folder.exists():
             RunStore.create(self.folder, self.config)
 
+    def store(self) -> RunStore:
+        """Open its folder, which may name the same code as its config."""
+        with allow_code(code_of(with_absolute_paths(self.config))):
+            return RunStore.open(self.folder)
+
     def rounds_done(self) -> int:
         """Rounds that need not be run again: those with a checkpoint; all, once the stopping rule has ended the run."""
-        notes = (self.folder / "checkpoints").glob("*.json")
-        done = max((int(path.stem) for path in notes if path.stem.isdigit()), default=0)
-        if done and self.config.until is not None and RunStore.open(self.folder).why_stopped() is not None:
+        done = max(Checkpoints(self.folder).rounds(), default=0)
+        if done and self.config.until is not None and self.store().why_stopped() is not None:
             return self.rounds
         return done
 
@@ -76,13 +83,15 @@ class Batch:
         if not self.folder.exists():
             return []
         done, names = self.rounds_done(), {"setting": self.setting, "method": self.method}
-        return [names | _numbers(row) for row in RunStore.open(self.folder).load_metrics() if row["round"] <= done]
+        return [names | _numbers(row) for row in self.store().load_metrics() if row["round"] <= done]
 
     def machines(self) -> list[dict[str, str]]:
         """Machines and versions that worked on it."""
         path = self.folder / MACHINES
-        lines = path.read_text().split("\n")[:-1] if path.exists() else []  # a line that a kill has cut has no end
-        return [json.loads(line) for line in dict.fromkeys(lines)]
+        lines = (
+            path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] if path.exists() else []
+        )  # a line that a kill has cut has no end
+        return [parse_json(line, str(path)) for line in dict.fromkeys(lines)]
 
     def seconds_per_round(self) -> float | None:
         """Mean duration of the latest rounds; None before there is one."""
@@ -109,7 +118,7 @@ def existing_batches(wanted: Batch) -> list[Batch]:
     for folder in sorted(wanted.folder.parent.glob(f"{glob.escape(wanted.folder.name)}-seeds-*")):
         if not (folder / "config.json").exists():
             continue
-        saved = RunStore.open(folder).config
+        saved = replace(wanted, folder=folder).store().config
         ours = with_absolute_paths(replace(wanted.config, seeds=saved.seeds, first_seed=saved.first_seed))
         if differing := list(differences(saved, ours)):
             raise SondeError(f"{folder} was made with other settings: {'; '.join(differing)}; name another folder with --out")

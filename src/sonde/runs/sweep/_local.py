@@ -13,6 +13,7 @@ from typing import Any
 import jax
 
 from sonde._internal.errors import whole
+from sonde._internal.files import open_to_append
 from sonde._internal.machine import cores
 from sonde.runs.sweep import _backend
 from sonde.runs.sweep._backend import LOG, TRIES, Backend, Watch, import_path, reason
@@ -83,7 +84,7 @@ def start_worker(batch: Batch, callbacks: str, gpu: str | None = None) -> subpro
     batch.create()
     command = [sys.executable, "-m", "sonde.runs.sweep._process", batch.worker, str(batch.folder), callbacks]
     environment = {**os.environ, "PYTHONPATH": import_path(), **({} if gpu is None else {VISIBLE_GPUS: gpu})}
-    with (batch.folder / LOG).open("ab") as log:
+    with os.fdopen(open_to_append(batch.folder / LOG), "ab") as log:
         # a process group of its own: an interrupt reaches the parent alone, which ends its children in order
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=environment)
 

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from sonde._internal.compilation_cache import cache_compilations
+from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde.runs.sweep._worker import work
 
@@ -28,7 +29,8 @@ def main() -> None:
     _end_with_parent()
     cache_compilations()
     try:
-        work(worker, Path(folder), callbacks)
+        with allow_code():  # the process that made the folder has loaded the same code
+            work(worker, Path(folder), callbacks)
     except SondeError as error:
         print(f"sonde: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None

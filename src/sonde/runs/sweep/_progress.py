@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from sonde.runs.sweep._batch import Batch
 
@@ -52,7 +53,8 @@ class SweepProgress:
             if done != self.done[batch]:
                 self.done[batch], self.pace[batch] = done, batch.seconds_per_round()
                 if not self.live:
-                    self.console.print(f"{batch.name}: round {done} of {batch.rounds}; {self.summary()}", soft_wrap=True)
+                    line = f"{batch.name}: round {done} of {batch.rounds}; {self.summary()}"
+                    self.console.print(line, soft_wrap=True, markup=False, emoji=False)
         if self.live:
             self.live.update(self._table(running))
 
@@ -89,7 +91,7 @@ class SweepProgress:
             pace, done = self.pace[batch], self.done[batch]
             state = "running" if batch in active else "done" if done >= batch.rounds else "waiting"
             shown = "" if pace is None else f"{pace:.1f}"
-            table.add_row(batch.setting, batch.method, batch.seeds, f"{done}/{batch.rounds}", shown, state)
+            table.add_row(Text(batch.setting), Text(batch.method), batch.seeds, f"{done}/{batch.rounds}", shown, state)
         if len(order) > MOST_LINES:
             table.caption = f"and {len(order) - MOST_LINES} more"
         return table

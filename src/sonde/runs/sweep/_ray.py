@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from sonde._internal.compilation_cache import cache_compilations
+from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError, first_line
-from sonde._internal.files import write_atomically
+from sonde._internal.files import append_line, write_atomically
 from sonde._internal.machine import cores
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, differences, with_absolute_paths
@@ -86,13 +87,15 @@ def bring_to_end(worker: str, config: str, folder: str, callbacks: str) -> Files
         Everything in the folder but its log.
     """
     cache_compilations()
-    path, wanted = Path(folder), from_json(RunConfig, config, "the config that was sent")
-    if not path.exists():
-        RunStore.create(path, wanted)
-    if differing := list(differences(RunStore.open(path).config, wanted)):
-        there = f"{folder} on {platform.node()} was made with other settings: {'; '.join(differing)}"
-        raise SondeError(f"{there}; remove it there, or name another folder with --out")
-    work(worker, path, callbacks)
+    path = Path(folder)
+    with allow_code():  # the process that sent the config has loaded the same code
+        wanted = from_json(RunConfig, config, "the config that was sent")
+        if not path.exists():
+            RunStore.create(path, wanted)
+        if differing := list(differences(RunStore.open(path).config, wanted)):
+            there = f"{folder} on {platform.node()} was made with other settings: {'; '.join(differing)}"
+            raise SondeError(f"{there}; remove it there, or name another folder with --out")
+        work(worker, path, callbacks)
     # always: it cannot be told here whether the machine that asked sees this folder
     paths = [file for file in path.rglob("*") if file.is_file() and file.name != LOG and file.name[0] != "."]
     return {str(file.relative_to(path)): file.read_bytes() for file in paths}
@@ -183,6 +186,5 @@ def _places(ray: Any, gpus: float) -> int:
 def _failed(batch: Batch, error: Exception) -> str:
     """Add an error to the batch's log; the reason, in a line."""
     batch.create()
-    with (batch.folder / LOG).open("a") as log:
-        log.write(f"{error}\n")
+    append_line(batch.folder / LOG, str(error))
     return reason(batch.folder)

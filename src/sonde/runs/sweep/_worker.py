@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sonde._internal.files import append_line
 from sonde._internal.machine import this_machine
 from sonde.runs._callbacks import Callback
 from sonde.runs._codec import from_json, to_json
@@ -49,8 +50,7 @@ def work(worker: str, folder: Path, callbacks: str) -> None:
         callbacks: Callbacks, as text.
     """
     store = RunStore.open(folder)
-    with (folder / MACHINES).open("a") as file:
-        file.write(json.dumps(this_machine()) + "\n")
+    append_line(folder / MACHINES, json.dumps(this_machine()))
     module, function = worker.split(":")
     getattr(importlib.import_module(module), function)(store, from_text(callbacks))
 

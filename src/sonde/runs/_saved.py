@@ -1,0 +1,71 @@
+"""Read what a run has saved, as untrusted: names, types and shapes are checked here, so that the rest can rely on them."""
+
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from sonde._internal.errors import SondeError, first_line
+from sonde._internal.reading import parse_json
+
+MEASURED = ("states", "actions", "next_states")
+"""Arrays that measurements always have."""
+FLAGS = ("terminated", "truncated")
+"""Arrays that they may have, with one entry per step."""
+_COUNTS = ("seed", "round")
+
+
+def saved_arrays(content: bytes, source: str) -> dict[str, np.ndarray]:
+    """Decode arrays.
+
+    Args:
+        content: A safetensors file.
+        source: Its path, for error messages.
+
+    Returns:
+        Arrays by name.
+    """
+    try:
+        return safetensors.numpy.load(content)
+    except Exception as error:  # besides its own errors, the library raises those of the types and shapes that it is given
+        raise SondeError(f"{source} cannot be read ({first_line(error)})") from None
+
+
+def saved_measurements(content: bytes, source: str) -> dict[str, np.ndarray]:
+    """Decode measurements.
+
+    Args:
+        content: A safetensors file.
+        source: Its path, for error messages.
+
+    Returns:
+        States, actions and next states [..., N, d], and where episodes end [..., N], as far as the file has that.
+    """
+    arrays = saved_arrays(content, source)
+    steps = {name: array.shape[:-1] if name in MEASURED else array.shape for name, array in arrays.items()}
+    known = set(MEASURED) <= arrays.keys() <= {*MEASURED, *FLAGS}
+    kinds = all(array.dtype.kind == ("f" if name in MEASURED else "b") for name, array in arrays.items())
+    if not known or not kinds or len(set(steps.values())) > 1 or any(arrays[name].ndim < 2 for name in MEASURED):
+        found = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+        raise SondeError(f"{source} does not hold measurements; expected {', '.join(MEASURED)} of equal length, got {found}")
+    return arrays
+
+
+def saved_row(line: str | bytes, source: str) -> dict[str, Any]:
+    """Decode a line of metrics.
+
+    Args:
+        line: A JSON object.
+        source: Its file and line, for error messages.
+
+    Returns:
+        Seed, round, and metrics by key.
+    """
+    row = parse_json(line, source)
+    if not isinstance(row, dict) or not all(type(row.get(key)) is int and row[key] >= 0 for key in _COUNTS):
+        raise SondeError(f"{source} is not a line of metrics; expected whole numbers for {', '.join(_COUNTS)}")
+    for key, value in row.items():
+        if key == "stopped" if isinstance(value, str) else value is None or type(value) in (int, float):
+            continue
+        raise SondeError(f"{source}: {key!r} must be a number, got {str(value)[:80]!r}")
+    return row
