@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.campaign import __main__, data_files, environments, mutations, options, tell
-from experiments.campaign.harness import PREPARATION, Campaign, Outcome, Worker, read_journal, run_case
+from experiments.campaign.harness import Campaign, Outcome, Worker, read_journal, run_case
 from experiments.campaign.parts import PARTS
 from experiments.campaign.sandbox import Answer
 from sonde.data import Trajectory
@@ -137,11 +137,11 @@ def test_a_number_that_is_read_wrongly_is_found(prepared, home, monkeypatch):
 @pytest.mark.slow
 def test_a_worker_that_dies_or_takes_too_long_is_a_fault(monkeypatch):
     worker = Worker("tell", 0)
-    worker._start()
+    worker.start()
     worker.process.kill()
     ((kind, text),) = worker.run(0).faults
     assert kind == "traceback" and "died with exit code -9" in text
-    monkeypatch.setitem(PARTS, "tell", PARTS["tell"]._replace(limit=0.1 - PREPARATION))
+    monkeypatch.setitem(PARTS, "tell", PARTS["tell"]._replace(limit=0.0))
     ((kind, text),) = worker.run(0).faults
     assert kind == "traceback" and "took more than" in text and worker.process is None
 

@@ -29,6 +29,8 @@ class Arguments:
     """Folder for what happened in each case; cases that are there are not repeated."""
     case: int | None = None
     """Repeat this one case of a single part, and print what happened."""
+    again: bool = False
+    """Repeat the cases in which something was found."""
     minutes: float | None = None
     """Stop a part after this time; the same command continues it."""
 
@@ -52,7 +54,7 @@ def main(args: list[str] | None = None) -> int:
         print(json.dumps(outcome.to_json(chosen.case), indent=2))
         return len(outcome.faults)
     for name in names:
-        campaign.run(name, max(1, round(PARTS[name].cases * chosen.scale)))
+        campaign.run(name, max(1, round(PARTS[name].cases * chosen.scale)), chosen.again)
     return report(campaign, names)
 
 

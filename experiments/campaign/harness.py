@@ -26,7 +26,7 @@ KINDS = ("lost", "wrong", "traceback", "outside")
 MEMORY = 8 * 2**30
 """Bytes that a worker may ask for: a case that wants more fails without taking the machine with it."""
 PREPARATION = 600.0
-"""Seconds that a worker has for its first case, which includes its preparation."""
+"""Seconds that a worker has to prepare itself."""
 
 
 class Outcome:
@@ -122,14 +122,16 @@ class Campaign:
         """
         return self.folder / f"{name}-seed{self.seed}.jsonl"
 
-    def run(self, name: str, cases: int) -> None:
+    def run(self, name: str, cases: int, again: bool = False) -> None:
         """Run those cases of a part that the journal does not have.
 
         Args:
             name: Name of the part.
             cases: Number of cases, of which the first is 0.
+            again: Repeat those in which something was found.
         """
-        done, began = read_journal(self.journal(name)), time.monotonic()
+        lines, began = read_journal(self.journal(name)), time.monotonic()
+        done = {number: line for number, line in lines.items() if not (again and line["faults"])}
         left, lock = iter([number for number in range(cases) if number not in done]), threading.Lock()
 
         def work() -> None:
@@ -188,12 +190,11 @@ class Worker:
         """
         from experiments.campaign.parts import PARTS
 
-        limit = PARTS[self.name].limit
         if self.process is None:
-            self._start()
-            limit += PREPARATION
-        self.pipe.send(number)
+            self.start()
+        limit, problem = PARTS[self.name].limit, ""
         try:
+            self.pipe.send(number)
             if self.pipe.poll(limit):
                 return self.pipe.recv()
             problem = f"took more than {limit:g} s"
@@ -205,7 +206,8 @@ class Worker:
         outcome.fault("traceback", problem)
         return outcome
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start the process, and wait until it is prepared."""
         context = multiprocessing.get_context("spawn")
         self.pipe, other = context.Pipe()
         prepare_environment()
@@ -213,6 +215,15 @@ class Worker:
         self.process = context.Process(target=_work, args=(self.name, self.seed, self.folder, other))
         self.process.start()
         other.close()
+        if not self.pipe.poll(PREPARATION) or not self._is_prepared():
+            self.close(kill=True)
+            raise RuntimeError(f"the part {self.name} cannot be prepared")
+
+    def _is_prepared(self) -> bool:
+        try:
+            return self.pipe.recv()
+        except EOFError:
+            return False
 
     def close(self, kill: bool = False) -> None:
         """End the process and delete its folder.
@@ -244,6 +255,7 @@ def _work(name: str, seed: int, folder: str, pipe: Connection) -> None:
     os.chdir(home)
     prepare, case = PARTS[name].load()
     prepared = prepare(home / "prepared")
+    pipe.send(True)
     while (number := pipe.recv()) is not None:
         pipe.send(run_case(name, case, prepared, seed, number, home))
 

@@ -101,16 +101,10 @@ def _read(folder: Path, rng: Random, outcome: Outcome) -> None:
     """Read something that the writer may be changing at this moment."""
     run = folder / "run"
 
-    def restored() -> None:
-        store = RunStore.open(run)
-        newest = max(store.checkpoints(), default=0)
-        if newest:
-            restore_explorer(store, newest)
-
     readers: dict[str, Callable[[], object]] = {
         "metrics": lambda: RunStore.open(run).load_metrics(),
         "measurements": lambda: RunStore.open(run).load_finished(),
-        "checkpoints": restored,
+        "checkpoints": lambda: restore_explorer(RunStore.open(run)),
     }
     commands = {"plot": ["--out", str(folder / "out.png")], "export": ["--out", str(folder / "out.npz"), "--overwrite"], "analyse": []}
     what = rng.choice((*readers, *readers, *commands))
