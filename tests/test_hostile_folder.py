@@ -76,6 +76,10 @@ class Stranger:
             facts |= {"config": digest(self.folder / "config.json"), "arrays": digest(note.with_suffix(".safetensors"))}
             facts["data"] = [digest(self.folder / "data" / f"{number:04d}.safetensors") for number in rounds]
             note.write_text(json.dumps(facts))
+        lines = [line for line in (self.folder / "metrics.jsonl").read_bytes().splitlines(keepends=True) if b'"round"' in line]
+        of_round = lambda n: b"".join(line for line in lines if f'"round": {n},'.encode() in line)
+        sums = "".join(f"{sha256(of_round(n)).hexdigest()}  {n:04d}\n" for n in (1, 2, 3))
+        (self.folder / "metrics.sha256").write_text(sums)
 
     def outside(self) -> dict[str, bytes]:
         """Everything that is not in the run's folder."""
@@ -359,23 +363,28 @@ def test_names_that_look_like_checkpoints_are_ignored(stranger):
 
 
 @pytest.mark.parametrize(
-    "line",
+    ("line", "code"),
     [
-        "[" * 100_000,
-        '{"seed": 0, "round": 1, "transitions": 12, "max_epistemic": "\\u001b]0;owned"}',
-        '{"seed": 0, "round": 1, "transitions": 12, "max_epistemic": [1]}',
-        '{"seed": 0, "round": 1e400, "transitions": 12}',
-        f'{{"seed": 0, "round": {"9" * 5000}, "transitions": 12}}',
-        '{"seed": 0, "roumd": 1, "transitions": 12}',
-        "3",
+        ('{"seed": 0, "round": 1, "transitions": 12, "max_epistemic": "\\u001b]0;owned"}', 2),
+        ('{"seed": 0, "round": 1, "transitions": 12, "max_epistemic": [1]}', 2),
+        ('{"seed": "0", "round": 1, "transitions": 12}', 2),
+        # what belongs to no round is not read
+        ("[" * 100_000, 0),
+        ('{"seed": 0, "round": 1e400, "transitions": 12}', 0),
+        (f'{{"seed": 0, "round": {"9" * 5000}, "transitions": 12}}', 0),
+        ('{"seed": 0, "roumd": 1, "transitions": 12}', 0),
+        ("3", 0),
     ],
 )
-def test_lines_that_are_no_metrics_are_rejected(line, stranger, monkeypatch, capfd):
-    path = stranger.folder / "metrics.jsonl"
+def test_lines_that_are_no_metrics_are_rejected_or_not_read(line, code, stranger, monkeypatch, capfd):
+    before, path = RunStore.open(stranger.folder).load_metrics(), stranger.folder / "metrics.jsonl"
     path.write_text(line + "\n" + path.read_text())
-    assert call(monkeypatch, "plot", str(stranger.folder), "--out", "figure.png") == 2
+    stranger.sign()
+    assert call(monkeypatch, "plot", str(stranger.folder), "--out", "figure.png") == code
     said = "".join(capfd.readouterr())
-    assert "metrics.jsonl" in said and "\x1b" not in said and not Path("figure.png").exists()
+    assert ("metrics.jsonl" in said) == (code == 2) == (not Path("figure.png").exists()) and "\x1b" not in said
+    if code == 0:
+        assert RunStore.open(stranger.folder).load_metrics() == before
 
 
 def npz(members: dict[str, bytes]) -> bytes:

@@ -177,7 +177,7 @@ def test_interrupt_in_the_first_round_says_that_nothing_was_kept(copy, monkeypat
     monkeypatch.setattr("sonde.runs._run.collect", interrupt)
     args = ["explore", "pendulum-gp-lite", *TINY_OPTIONS, "--out", str(copy), "--overwrite"]
     assert call(monkeypatch, *args) == 130
-    assert "nothing was kept or replaced" in capsys.readouterr().out
+    assert "nothing was kept or replaced" in capsys.readouterr().err
     assert everything(copy.parent) == before
 
 

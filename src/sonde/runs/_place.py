@@ -15,7 +15,6 @@ one of these, which the next start puts in order (`tidy`):
 
 import contextlib
 import fcntl
-import json
 import os
 import re
 import shutil
@@ -25,6 +24,7 @@ from pathlib import Path
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import open_to_append, sync_folder
+from sonde._internal.reading import MAX_JSON_BYTES, parse_json, read_limited
 
 FOLDERS = ("data", "checkpoints", "figures")
 """Folders that every run has."""
@@ -272,8 +272,8 @@ def _check_place(place: Path, overwrite: bool) -> str | None:
 def _has_config(folder: Path) -> bool:
     """Whether config.json is that of a run; the config is not loaded, since it may name code."""
     try:
-        entries = json.loads((folder / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        entries = parse_json(read_limited(folder / "config.json", MAX_JSON_BYTES), "config.json")
+    except (OSError, SondeError):
         return False
     return isinstance(entries, dict) and {"format", "world", "rounds"} <= entries.keys()
 
