@@ -202,7 +202,20 @@ def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
     return f"{how} {path.relative_to(folder)} ({other.name})"
 
 
-TREE = ("delete", "delete", "swap", "copy over", "folder", "link", "link", "link folder", "link beside", "pipe", "delete folder", "add")
+TREE = (
+    "delete",
+    "delete",
+    "swap",
+    "copy over",
+    "folder",
+    "link",
+    "link",
+    "link folder",
+    "link beside",
+    "pipe",
+    "delete folder",
+    "add",
+)
 """Damage to files as a whole."""
 
 

@@ -23,7 +23,26 @@ WORLD = Pendulum()
 STATES, ACTIONS = list(WORLD.state_names), list(WORLD.action_names)
 ARRAYS = ("states", "actions", "next_states")
 DATASET = "campaign/tiny-v0"
-CELLS = ("", " ", "nan", "inf", "-inf", "1e400", "1e16", "1e15", "1,5", "0x1", "1_0", "٣", "x", "-0", "1e-400", "\x00", '"', "9" * 400)
+CELLS = (
+    "",
+    " ",
+    "nan",
+    "inf",
+    "-inf",
+    "1e400",
+    "1e16",
+    "1e15",
+    "1,5",
+    "0x1",
+    "1_0",
+    "٣",
+    "x",
+    "-0",
+    "1e-400",
+    "\x00",
+    '"',
+    "9" * 400,
+)
 """Texts in the place of a cell."""
 
 
@@ -125,7 +144,13 @@ def _inside_npz(healthy: dict[str, Any], rng: Random) -> tuple[bytes, str]:
                 head = rng.choice((content[:128], content[:16], content))  # mostly the header
                 content = how(head, rng) + content[len(head) :]
                 if rng.random() < 0.2:
-                    odd = (b"(11, 3)", b"(10**9,)"), (b"<f8", b"|O"), (b"<f8", b">f8"), (b"(11, 3)", b"(99999999, 3)"), (b"False", b"True")
+                    odd = (
+                        (b"(11, 3)", b"(10**9,)"),
+                        (b"<f8", b"|O"),
+                        (b"<f8", b">f8"),
+                        (b"(11, 3)", b"(99999999, 3)"),
+                        (b"False", b"True"),
+                    )
                     content = content.replace(*rng.choice(odd))
             if rng.random() < 0.03:
                 name = rng.choice(("../../x.npy", "states", "/abs.npy", "states.npy"))
@@ -175,7 +200,9 @@ def _odd_cells(content: bytes, rng: Random) -> tuple[bytes, str]:
     rows = [line.split(",") for line in content.decode().splitlines()]
     row = rng.choice(rows) if rng.random() < 0.8 else rows[0]
     column = rng.randrange(len(row))
-    how = rng.choice(("cell", "cell", "cell", "swap columns", "longer", "shorter", "case", "twice", "separator", "ends", "quotes"))
+    how = rng.choice(
+        ("cell", "cell", "cell", "swap columns", "longer", "shorter", "case", "twice", "separator", "ends", "quotes")
+    )
     end, separator = "\r\n", ","
     if how == "cell":
         row[column] = rng.choice(CELLS)
@@ -212,7 +239,9 @@ def _damaged_dataset(healthy: dict[str, Any], rng: Random, folder: Path) -> tupl
     return f"minari:{DATASET}", f"{how.__name__} {path.name} of a dataset"
 
 
-def _compare(found: dict[str, np.ndarray], kind: str, what: str, source: str, healthy: dict[str, Any], outcome: Outcome) -> None:
+def _compare(
+    found: dict[str, np.ndarray], kind: str, what: str, source: str, healthy: dict[str, Any], outcome: Outcome
+) -> None:
     """Compare what was read with the healthy arrays, where checksums protect them, or else with a second reader."""
     if any(not np.isfinite(values).all() or values.dtype != np.float64 for values in found.values()):
         outcome.fault("wrong", f"{what}: numbers that are not finite or not double")

@@ -19,7 +19,7 @@ from typing import Any
 from experiments.campaign.harness import Outcome
 from experiments.campaign.sandbox import call, changed, check_answer, differing, draw_numbers_only, results, tree
 
-ENVIRONMENT = '''
+ENVIRONMENT = """
 import os
 import gymnasium
 import numpy as np
@@ -61,8 +61,8 @@ class Arm(gymnasium.Env):
         odd = {"nan": x * np.nan, "infinite": x * np.inf, "large": x * 1e300, "shape": np.zeros(3), "text": "left", "empty": None,
                "list": [0.0, [1.0]], "complex": x * 1j}
         return (odd[kind], *rest)
-'''
-WORLD = '''
+"""
+WORLD = """
 from dataclasses import dataclass
 import jax.numpy as jnp
 from sonde.worlds import Pendulum
@@ -91,7 +91,7 @@ class Names(Pendulum):
 broken = 3
 def function():
     raise ValueError("never")
-'''
+"""
 TINY = [
     *("--method", "random", "--model", "gp", "--model.steps", "2", "--model.rank", "8", "--rounds", "2", "--horizon", "4"),
     *("--evaluate-every", "0", "--holdout", "0", "--no-recalibrate"),

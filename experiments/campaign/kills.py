@@ -28,7 +28,9 @@ from sonde.runs import Experiment, explore
 from sonde.runs._store import RunStore
 from sonde.worlds import OwnSystem
 
-OWN = replace(QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8, model=GaussianProcess(steps=3, rank=8))
+OWN = replace(
+    QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8, model=GaussianProcess(steps=3, rank=8)
+)
 OLD = replace(QUICK, rounds=1)
 MOST = 3
 """Most kills of one run."""

@@ -106,7 +106,11 @@ def _read(folder: Path, rng: Random, outcome: Outcome) -> None:
         "measurements": lambda: RunStore.open(run).load_finished(),
         "checkpoints": lambda: restore_explorer(RunStore.open(run)),
     }
-    commands = {"plot": ["--out", str(folder / "out.png")], "export": ["--out", str(folder / "out.npz"), "--overwrite"], "analyse": []}
+    commands = {
+        "plot": ["--out", str(folder / "out.png")],
+        "export": ["--out", str(folder / "out.npz"), "--overwrite"],
+        "analyse": [],
+    }
     what = rng.choice((*readers, *readers, *commands))
     outcome.count("reads")
     if what in readers:

@@ -17,12 +17,56 @@ NUMBERS = (
 )
 """Numbers as a person, a program or a vandal may write them."""
 TEXTS = (
-    *("", " ", "x", "None", "none", "null", "True", "é", "日本", "\udcff", "[red]x[/red]", "\x1b[31m", "a\nb", "a\x00b", "x" * 5000),
-    *("--", "-", "--help", "=", "../..", "~", "~nobody", "swing-up", "no.py:x", "log.csv:x", "gym:", "gym:None-v0", "minari:x-v0"),
+    *(
+        "",
+        " ",
+        "x",
+        "None",
+        "none",
+        "null",
+        "True",
+        "é",
+        "日本",
+        "\udcff",
+        "[red]x[/red]",
+        "\x1b[31m",
+        "a\nb",
+        "a\x00b",
+        "x" * 5000,
+    ),
+    *(
+        "--",
+        "-",
+        "--help",
+        "=",
+        "../..",
+        "~",
+        "~nobody",
+        "swing-up",
+        "no.py:x",
+        "log.csv:x",
+        "gym:",
+        "gym:None-v0",
+        "minari:x-v0",
+    ),
     *("uncertainty<0.3", "information<300", "uncertainty<", "uncertainty<nan", "<", "uncertainty<1e999", "{}", "[1]", '"'),
 )
 """Texts of the same kinds."""
-FOLDERS = ("run", "run", "run", "run/", "./run/../run", "foreign", "empty", "file.txt", "new", "new/deep/er", "", ".", "log.csv")
+FOLDERS = (
+    "run",
+    "run",
+    "run",
+    "run/",
+    "./run/../run",
+    "foreign",
+    "empty",
+    "file.txt",
+    "new",
+    "new/deep/er",
+    "",
+    ".",
+    "log.csv",
+)
 """Paths in the folder of a case."""
 FILES = ("new.json", "new.png", "new.npz", "new.csv", "new.txt", "run/config.json", "foreign/thesis.txt", "new", "", "a/b.png")
 """Paths for output."""
@@ -30,7 +74,13 @@ COMMANDS: dict[str, dict[str, Sequence[str]]] = {
     "explore": {"--out": FOLDERS, "--overwrite": ()},
     "resume": {"--from-round": NUMBERS, "--allow-code": ()},
     "evaluate": {
-        **{"--task": ("swing-up", "keep-down", *TEXTS), "--beta": NUMBERS, "--rollouts": NUMBERS, "--oracle": (), "--robust": ()},
+        **{
+            "--task": ("swing-up", "keep-down", *TEXTS),
+            "--beta": NUMBERS,
+            "--rollouts": NUMBERS,
+            "--oracle": (),
+            "--robust": (),
+        },
         **{"--video": ("new.gif", "new.mp4", "new.txt", *FILES)},
     },
     "analyse": {"--action": NUMBERS, "--seed": NUMBERS, "--samples": NUMBERS, "--truth": (), "--out": FILES, "--theory": ()},
@@ -122,8 +172,29 @@ def _config_words(preset: str, rng: Random) -> list[str]:
 
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, -1, 1, 3, 0.5, -0.0, 1e308, 1e-320, 2**31, 2**63, 10**30, -(10**18), float("nan"), float("inf")),
-    *("", "x", "swing-up", "no.py:x", "os:system", "x" * 5000, "\x00", "\x1b[31m", "\udcff", [], {}, [[]], [1, 2], ["swing-up"] * 2),
-    *({"class": "sonde.models:GaussianProcess"}, {"class": "sonde.worlds:Pendulum"}, {"class": "os:system"}, {"class": 3}, {"a": 1}),
+    *(
+        "",
+        "x",
+        "swing-up",
+        "no.py:x",
+        "os:system",
+        "x" * 5000,
+        "\x00",
+        "\x1b[31m",
+        "\udcff",
+        [],
+        {},
+        [[]],
+        [1, 2],
+        ["swing-up"] * 2,
+    ),
+    *(
+        {"class": "sonde.models:GaussianProcess"},
+        {"class": "sonde.worlds:Pendulum"},
+        {"class": "os:system"},
+        {"class": 3},
+        {"a": 1},
+    ),
 )
 """Values in the place of another one in a config."""
 
