@@ -179,7 +179,7 @@ def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
         path.symlink_to(rng.choice((sentinel / "thesis.txt", sentinel / "work" / path.name, sentinel, path, "/dev/zero")))
     elif how == "link folder":
         name = rng.choice(("data", "checkpoints", "figures"))
-        shutil.rmtree(folder / name)
+        remove(folder / name)
         (folder / name).symlink_to(sentinel / "work")
         return f"link folder {name}"
     elif how == "link beside":
@@ -192,7 +192,7 @@ def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
         os.mkfifo(path)
     elif how == "delete folder":
         name = rng.choice(("data", "checkpoints", "figures"))
-        shutil.rmtree(folder / name)
+        remove(folder / name)
         return f"delete folder {name}"
     else:  # add
         beside = rng.choice(every)
@@ -217,6 +217,18 @@ TREE = (
     "add",
 )
 """Damage to files as a whole."""
+
+
+def remove(path: Path) -> None:
+    """Delete a folder with all that is in it, a link, or nothing.
+
+    Args:
+        path: The folder.
+    """
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -146,13 +147,15 @@ def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
     return found | {name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]}
 
 
-def results(folder: Path) -> dict[str, Any]:
+def results(folder: Path, names: str = ".*") -> dict[str, Any]:
     """Everything of a run that must not depend on interruptions: files byte by byte, metrics without times.
 
     Args:
         folder: The run.
+        names: Pattern of the files that count.
     """
-    files = {str(path.relative_to(folder)) for name in ("data", "checkpoints") for path in (folder / name).iterdir()}
+    every = (path for name in ("data", "checkpoints") for path in (folder / name).iterdir())
+    files = {name for path in every if re.fullmatch(names, name := str(path.relative_to(folder)))}
     found: dict[str, Any] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     found["metrics"] = [{k: v for k, v in row.items() if not k.startswith("seconds/")} for row in rows]
