@@ -1,6 +1,7 @@
 """How good a model is: on the reachable set of its world, which planners never see, and on the round it has just predicted."""
 
 import functools
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Data
+from sonde.evaluation._blocks import in_blocks
 from sonde.models import RBF, Posterior, Prediction
 from sonde.models._calibration import calibration_error, coverage
-from sonde.models._gp_posterior import low_rank
+from sonde.models._gp_posterior import low_rank, low_rank_bytes
 from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain
 from sonde.worlds import World
@@ -107,7 +110,10 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
             "calibration_error": calibration_error(coverage(prediction, points.next_states, jnp.ones(count, bool))),
         }
 
-    return jax.vmap(one_seed)(posterior, data)
+    seeds, tree = data.count.shape[0], (posterior, data)
+    queries = points.states.shape[0] + (0 if points.box is None else points.box[0].shape[0])
+    bytes_each = low_rank_bytes(data.capacity, COMMON_RANK) + queries * 8 * 4096
+    return in_chunks(lambda seed: one_seed(*jax.tree.map(lambda leaf: leaf[seed], tree)), seeds, bytes_each)
 
 
 @double_precision
@@ -131,9 +137,19 @@ def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, n
     )
 
 
+class _Predicted(NamedTuple):
+    """What a posterior says about visited points [S, T, ...]."""
+
+    mean: Array
+    aleatoric_std: Array
+    information: Array
+    """Information gain of each point alone, in nats."""
+
+
 @eqx.filter_jit
-def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> Prediction:
-    return jax.vmap(predict_many)(posterior, states, actions)
+def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> _Predicted:
+    prediction = jax.vmap(predict_many)(posterior, states, actions)
+    return _Predicted(prediction.mean, prediction.aleatoric_std, information_gain(prediction))
 
 
 @double_precision
@@ -148,8 +164,7 @@ def realised_information_gain(posterior: Posterior, states: np.ndarray, actions:
     Returns:
         The sum of what each point alone would tell, in nats [S].
     """
-    prediction = _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions))
-    return np.asarray(jnp.sum(information_gain(prediction), axis=-1))
+    return in_blocks(functools.partial(_predict_rounds, posterior), states, actions).information.sum(axis=-1)
 
 
 @double_precision
@@ -165,6 +180,6 @@ def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarr
     Returns:
         Root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in state units [S].
     """
-    prediction = jax.tree.map(np.asarray, _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     beyond = np.maximum(np.abs(next_states - prediction.mean) - NOISE_STDS * prediction.aleatoric_std, 0.0)
     return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))
