@@ -52,7 +52,9 @@ def test_blocks_give_what_the_whole_gives():
 
 def test_appended_rows_come_after_the_earlier_ones_for_all_seeds():
     empty = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (3, *leaf.shape)), Data.empty(10, 2, 1))
-    rows = lambda start, steps, dim: np.broadcast_to(np.arange(start, start + steps)[None, :, None], (3, steps, dim)).astype(float)
+    rows = lambda start, steps, dim: np.broadcast_to(np.arange(start, start + steps)[None, :, None], (3, steps, dim)).astype(
+        float
+    )
     first = empty.append(rows(1, 4, 2), rows(1, 4, 1), rows(2, 4, 2))
     both = first.append(rows(5, 2, 2), rows(5, 2, 1), rows(6, 2, 2))
     np.testing.assert_array_equal(both.count, [6, 6, 6])

@@ -13,7 +13,8 @@ from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Data
 from sonde.evaluation._blocks import in_blocks
-from sonde.models import RBF, Posterior, Prediction
+from sonde.models import RBF, Posterior
+from sonde.models._base import predict_many
 from sonde.models._calibration import calibration_error, coverage
 from sonde.models._gp_posterior import low_rank, low_rank_bytes
 from sonde.models._normaliser import Normaliser
@@ -24,6 +25,8 @@ COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
 """The common kernel, the same for all methods: RBF with unit signal std and this noise std, on inputs and targets in units of
 their spread over the reachable set. Its length-scale is this one times the root of the number of inputs, since distances grow
 with that. Its posterior has at most `COMMON_RANK` inducing points."""
+
+PREDICTION_BYTES = 2**27  # working memory of `predict_many`, about
 
 NOISE_STDS = 3.0
 """Errors of a prediction up to this many aleatoric stds count as noise."""
@@ -55,20 +58,6 @@ def reachable_set(world: World) -> ReachableSet | None:
     if reachable is None:
         return None
     return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
-
-
-def predict_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Prediction:
-    """Predict at many points.
-
-    Args:
-        posterior: The posterior of one seed.
-        states: States [N, dx].
-        actions: Actions [N, du].
-
-    Returns:
-        Predictions with a leading axis N.
-    """
-    return jax.vmap(posterior.predict)(states, actions)
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
@@ -111,8 +100,7 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
         }
 
     seeds, tree = data.count.shape[0], (posterior, data)
-    queries = points.states.shape[0] + (0 if points.box is None else points.box[0].shape[0])
-    bytes_each = low_rank_bytes(data.capacity, COMMON_RANK) + queries * 8 * 4096
+    bytes_each = low_rank_bytes(data.capacity, COMMON_RANK) + PREDICTION_BYTES
     return in_chunks(lambda seed: one_seed(*jax.tree.map(lambda leaf: leaf[seed], tree)), seeds, bytes_each)
 
 

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde.data import Data
 from sonde.models._base import Model
-from sonde.models._gp_posterior import GPPosterior, exact, exact_bytes, halvings, low_rank, low_rank_bytes
+from sonde.models._gp_posterior import GPPosterior, exact, exact_bytes, low_rank, low_rank_bytes, prefix_sizes
 from sonde.models._kernels import RBF, Kernel
 from sonde.models._linalg import gaussian_log_density
 from sonde.models._normaliser import Normaliser
@@ -126,7 +126,7 @@ class GaussianProcess(Model):
         z, y = self._normalisers(data)
         points, targets = z(data.inputs()), y(data.targets())
         largest = min(self.fit_points, data.capacity)
-        sizes = halvings(largest, SMALLEST_FIT)
+        sizes = prefix_sizes(largest, SMALLEST_FIT)
 
         def one_output(shared, own):
             (points, mask), (params, target) = shared, own

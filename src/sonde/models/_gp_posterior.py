@@ -53,19 +53,20 @@ class Centres(eqx.Module):
     """Number of centres in use, which come first; the weights, rows and columns of the others are zero."""
 
 
-def halvings(largest: int, smallest: int) -> list[int]:
-    """Sizes for which a program is compiled: the largest, and its half, quarter, ... that are not below the smallest.
+def prefix_sizes(largest: int, smallest: int, factor: int = 2) -> list[int]:
+    """Numbers of rows for which a program is compiled: the largest, and fractions of it that are not below the smallest.
 
     Args:
-        largest: The largest size.
-        smallest: No size but the largest is below this one.
+        largest: The largest number.
+        smallest: No number but the largest is below this one.
+        factor: Ratio of each number to the next smaller one.
 
     Returns:
-        The sizes, the smallest first.
+        The numbers, the smallest first.
     """
     sizes = [largest]
-    while sizes[0] // 2 >= smallest:
-        sizes.insert(0, sizes[0] // 2)
+    while sizes[0] // factor >= smallest:
+        sizes.insert(0, sizes[0] // factor)
     return sizes
 
 
@@ -119,7 +120,7 @@ def low_rank(
         return pivots, used, wide[:, pivots], wide @ wide.T, wide @ jnp.where(used_rows, y[:rows], 0.0)
 
     # one compiled program for all amounts of data, with a branch for each size
-    sizes = halvings(points.shape[0], FEWEST_ROWS)
+    sizes = prefix_sizes(points.shape[0], FEWEST_ROWS, 4)  # each takes a second to compile
     filled = largest_of_all(jnp.max(jnp.where(mask, jnp.arange(1, mask.shape[0] + 1), 0)))
     branches = [functools.partial(summarise, size) for size in sizes]
     pivots, used, corner, gram, projected = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
@@ -142,7 +143,7 @@ def exact_bytes(rows: int) -> int:
     Args:
         rows: Number of data points n.
     """
-    return 8 * 6 * rows**2
+    return 40 * rows**2
 
 
 def low_rank_bytes(rows: int, rank: int) -> int:

@@ -46,9 +46,7 @@ def _of_seeds(function: Callable[[Any, Any], Any], shared: Any, own: Any, bytes_
 
     def one(number):
         seed, output = number // outputs, number % outputs
-        return function(
-            jax.tree.map(lambda leaf: leaf[seed], shared), jax.tree.map(lambda leaf: leaf[seed, output], own)
-        )
+        return function(jax.tree.map(lambda leaf: leaf[seed], shared), jax.tree.map(lambda leaf: leaf[seed, output], own))
 
     found = in_chunks(one, seeds * outputs, bytes_each)
     return jax.tree.map(lambda leaf: leaf.reshape(seeds, outputs, *leaf.shape[1:]), found)
