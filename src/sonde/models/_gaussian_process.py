@@ -18,7 +18,7 @@ from sonde.data import Data
 from sonde.models._base import Model
 from sonde.models._gp_posterior import GPPosterior, exact, exact_bytes, low_rank, low_rank_bytes, prefix_sizes
 from sonde.models._kernels import RBF, Kernel
-from sonde.models._linalg import gaussian_log_density
+from sonde.models._linalg import gaussian_log_density, plus_diagonal
 from sonde.models._normaliser import Normaliser
 from sonde.models._outputs import over_outputs
 
@@ -213,9 +213,8 @@ class GaussianProcess(Model):
         """
         lengthscales, signal_std, noise_std = self._values(params)
         scaled = points / lengthscales
-        identity = jnp.eye(points.shape[0], dtype=points.dtype)
-        covariance = signal_std**2 * self.kernel.cross(scaled, scaled) + noise_std**2 * identity
-        covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
+        covariance = jnp.where(mask[:, None] & mask[None, :], signal_std**2 * self.kernel.cross(scaled, scaled), 0.0)
+        covariance = plus_diagonal(covariance, jnp.where(mask, noise_std**2, 1.0))
         # unused rows are independent standard normals observed at 0: take their density out again
         empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
         return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty

@@ -26,7 +26,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.models._base import JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel
-from sonde.models._linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
+from sonde.models._linalg import largest_of_all, pivoted_cholesky, plus_diagonal, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
@@ -83,9 +83,9 @@ def exact(
         ratio: Noise variance over signal variance.
     """
     both = mask[:, None] & mask[None, :]
-    identity = jnp.eye(points.shape[0], dtype=points.dtype)
     # an unused row becomes an independent variable of variance 1, without effect on the others
-    _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
+    covariance = jnp.where(both, kernel.cross(points, points), 0.0)
+    _, factor = safe_cholesky(plus_diagonal(covariance, jnp.where(mask, ratio, 1.0)))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
     return Centres(points, weights, factor, jnp.asarray(points.shape[0]))

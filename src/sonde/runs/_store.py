@@ -34,6 +34,7 @@ from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
 from sonde.runs._initial_data import load_initial_data, read_measurements, save_initial_data
+from sonde.runs._memory import check_memory
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
@@ -55,17 +56,19 @@ class RunStore:
         self._checkpoints = Checkpoints(folder)
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
+    def create(cls, folder: Path, config: RunConfig, overwrite: bool = False, *, runs_here: bool = True) -> "RunStore":
         """Make the folder of a new run.
 
         Args:
             folder: Where to make it.
             config: The config of the run; what it names in files of one's own is loaded and checked first.
             overwrite: Replace a run that is there.
+            runs_here: Whether this process will run it, and not another one; see `check_memory`.
         """
         folder, config = folder.absolute(), with_absolute_paths(config)
         text = _checked_config(config)
         initial_data = None if config.data is None else read_measurements(config.data, config.world)
+        check_memory(config, 0 if initial_data is None else initial_data.states.shape[-2], runs_here)
         if folder.exists() and not overwrite:
             raise SondeError(
                 f"{folder} exists; choose another --out, continue it with 'sonde resume', or replace it with --overwrite"

@@ -61,7 +61,7 @@ class Batch:
     def create(self) -> None:
         """Make its folder, if it has none yet."""
         if not self.folder.exists():
-            RunStore.create(self.folder, self.config)
+            RunStore.create(self.folder, self.config, runs_here=False)
 
     def rounds_done(self) -> int:
         """Rounds that need not be run again: those with a checkpoint; all, once the stopping rule has ended the run."""
