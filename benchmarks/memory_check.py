@@ -6,10 +6,14 @@ from dataclasses import dataclass, replace
 from benchmarks.measuring import Plan, by_the_clock, note, on_cpu
 from benchmarks.processes import in_fresh_process
 from benchmarks.rows import Row
-from sonde import preset
+from sonde import Method
 from sonde._internal.errors import one_of
+from sonde.imagination import Optimistic
+from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble
+from sonde.objectives import InformationGain
 from sonde.runs import RunConfig
 from sonde.runs._memory import memory_need
+from sonde.solvers import ICEM
 
 
 @dataclass(frozen=True)
@@ -22,36 +26,34 @@ class Case:
     """Initial measurements, with which the buffers are filled."""
 
 
-_GP, _PE = (
-    replace(
-        preset(name),
-        rounds=1,
-        horizon=4,
-        evaluation_horizon=4,
-        evaluation_tasks=("swing-up",),
-        solver=replace(preset(name).solver, samples=50, elites=10, iterations=2),
-    )
-    for name in ("pendulum-gp", "pendulum-pe")
+_SHORT = RunConfig(
+    rounds=1,
+    horizon=4,
+    evaluation_horizon=4,
+    evaluation_tasks=("swing-up",),
+    solver=ICEM(samples=50, elites=10, iterations=2),
 )
-_FAST_GP = replace(_GP, model=replace(_GP.model, steps=2, fit_points=200))
-_FAST_PE = replace(_PE, model=replace(_PE.model, max_steps=20))
+_FAST = GaussianProcess(steps=2, fit_points=200)
+_ENSEMBLE = ProbabilisticEnsemble(members=7, max_steps=20)
+_GP = replace(_SHORT, model=_FAST)
+_PE = replace(_SHORT, model=_ENSEMBLE, confidence=Confidence(holdout=0.2, recalibrate=True))
 
 
-def _many_copies(config: RunConfig, **solver: int) -> RunConfig:
+def _many_copies(config: RunConfig) -> RunConfig:
     """Plans with ten particles for a hundred copies of the system at the same time."""
-    method = replace(config.method, imagination=replace(config.method.imagination, noise=True, particles=10))
-    return replace(config, method=method, seeds=10, rollouts=10, solver=replace(config.solver, **solver))
+    method = Method(Optimistic(noise=True, particles=10), InformationGain())
+    return replace(config, method=method, seeds=10, rollouts=10, solver=ICEM(samples=100, elites=10, iterations=2))
 
 
 CASES = (
-    Case("gp, 300000 rows, rank 64", replace(_FAST_GP, model=replace(_FAST_GP.model, rank=64)), 300_000),
-    Case("gp, 40000 rows, rank 640", replace(_FAST_GP, model=replace(_FAST_GP.model, rank=640)), 40_000),
-    Case("gp, exact, 3000 rows", replace(_FAST_GP, model=replace(_FAST_GP.model, rank=0)), 3000),
-    Case("gp, 100 copies", _many_copies(_FAST_GP, samples=100), 200),
-    Case("pe, 300000 rows", _FAST_PE, 300_000),
-    Case("pe, 60000 rows, 10 seeds", replace(_FAST_PE, seeds=10), 60_000),
-    Case("pe, width 2048", replace(_FAST_PE, seeds=2, model=replace(_FAST_PE.model, width=2048)), 1000),
-    Case("pe, 100 copies", _many_copies(_FAST_PE, samples=100), 200),
+    Case("gp, 300000 rows, rank 64", replace(_GP, model=replace(_FAST, rank=64)), 300_000),
+    Case("gp, 40000 rows, rank 640", replace(_GP, model=replace(_FAST, rank=640)), 40_000),
+    Case("gp, exact, 3000 rows", replace(_GP, model=replace(_FAST, rank=0)), 3000),
+    Case("gp, 100 copies", _many_copies(_GP), 200),
+    Case("pe, 300000 rows", _PE, 300_000),
+    Case("pe, 60000 rows, 10 seeds", replace(_PE, seeds=10), 60_000),
+    Case("pe, width 2048", replace(_PE, seeds=2, model=replace(_ENSEMBLE, width=2048)), 1000),
+    Case("pe, 100 copies", _many_copies(_PE), 200),
 )
 QUICK = ("gp, exact, 3000 rows", "pe, width 2048")
 PEAK = """

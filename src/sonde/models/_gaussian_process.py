@@ -4,6 +4,8 @@ Here are the configuration, the hyper-parameters and their fit. Covariance funct
 `_linalg`, and the posterior that planners query in `_gp_posterior`.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -136,12 +138,15 @@ class GaussianProcess(Model):
             shared, own = (points[rows], data.mask()[rows]), (params, targets[rows].T)
             return over_outputs(one_output, shared, own, self.fit_bytes(rows.shape[0]))
 
+        def fit_to_first(count: int):
+            return fit_to(jnp.arange(count))
+
         def fit_to_subset():
             order = jnp.where(data.mask(), jax.random.uniform(key, (data.capacity,)), 2.0)
             return fit_to(jnp.argsort(order)[:largest])
 
         # one compiled program for all amounts of data, with a branch for each size
-        branches = [lambda size=size: fit_to(jnp.arange(size)) for size in sizes]
+        branches: list[Callable[[], GPParams]] = [functools.partial(fit_to_first, size) for size in sizes]
         if largest < data.capacity:
             branches.append(fit_to_subset)
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
