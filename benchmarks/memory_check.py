@@ -28,10 +28,10 @@ class Case:
 
 _SHORT = RunConfig(
     rounds=1,
-    horizon=4,
-    evaluation_horizon=4,
+    horizon=2,
+    evaluation_horizon=2,
     evaluation_tasks=("swing-up",),
-    solver=ICEM(samples=50, elites=10, iterations=2),
+    solver=ICEM(samples=50, elites=10, iterations=1),
 )
 _FAST = GaussianProcess(steps=2, fit_points=200)
 _ENSEMBLE = ProbabilisticEnsemble(members=7, max_steps=20)
@@ -42,7 +42,7 @@ _PE = replace(_SHORT, model=_ENSEMBLE, confidence=Confidence(holdout=0.2, recali
 def _many_copies(config: RunConfig) -> RunConfig:
     """Plans with ten particles for a hundred copies of the system at the same time."""
     method = Method(Optimistic(noise=True, particles=10), InformationGain())
-    return replace(config, method=method, seeds=10, rollouts=10, solver=ICEM(samples=100, elites=10, iterations=2))
+    return replace(config, method=method, seeds=10, rollouts=10, solver=ICEM(samples=100, horizon=10, elites=10, iterations=1))
 
 
 CASES = (
