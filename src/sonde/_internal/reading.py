@@ -38,7 +38,7 @@ def read_limited(path: Path, limit: int) -> bytes:
             raise SondeError(f"{path} is not a regular file")
         if facts.st_size > limit:
             raise SondeError(f"{path} is too large: expected at most {limit:,} bytes, got {facts.st_size:,}")
-        return file.read(limit)
+        return file.read(facts.st_size)  # with the limit, Python would first ask for as much memory
 
 
 def parse_json(text: str | bytes, source: str) -> Any:

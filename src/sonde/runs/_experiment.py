@@ -13,8 +13,10 @@ any exception: a round is recorded once.
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -33,7 +35,19 @@ from sonde.runs._callbacks import Callback, Callbacks, Row
 from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
 from sonde.runs._run import RoundClock, learn, open_or_create, restore_explorer
 from sonde.runs._store import ARRAYS, RunStore
+from sonde.solvers import Policy
 from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
+
+
+class _Asked(NamedTuple):
+    """What was asked for."""
+
+    round: int = 0
+    """The round that was planned."""
+    policies: Mapping[str, Policy] = MappingProxyType({})
+    """Its policies, by name."""
+    seconds: float = 0.0
+    """How long planning took."""
 
 
 class Experiment:
@@ -54,6 +68,8 @@ class Experiment:
         self._listeners = Callbacks(callbacks)
         self._store: RunStore | None = None
         self._explorer: Explorer | None = None
+        self._asked = _Asked()
+        self._telling: tuple[int, Trajectory] | None = None
 
     def __enter__(self) -> "Experiment":
         """Start the run, or continue it."""
@@ -63,7 +79,7 @@ class Experiment:
             newest = max(store.checkpoints(), default=0)
             explorer = restore_explorer(store, newest)
             store.forget_after(newest)
-            self._store, self._explorer, self._policies, self._asking, self._unanswered = store, explorer, {}, 0.0, None
+            self._store, self._explorer, self._asked, self._telling = store, explorer, _Asked(), None
             stack.callback(self._listeners.on_run_end)
             self._listeners.on_run_start(store.config, store.load_metrics())
             store.publish()  # before anything is measured, which must not get lost with a draft
@@ -124,7 +140,7 @@ class Experiment:
         self._reject_if_finished()
         began = time.perf_counter()
         controller = self.explorer.ask(budget, rate)
-        self._policies, self._asking = {EXPLORE: controller.policy}, time.perf_counter() - began
+        self._asked = _Asked(self.round + 1, {EXPLORE: controller.policy}, time.perf_counter() - began)
         return controller
 
     def tell(self, trajectory: Trajectory) -> list[Row]:
@@ -142,9 +158,9 @@ class Experiment:
         """
         store, explorer = self._parts()
         checked = trajectory.checked(explorer.num_seeds, explorer.spec)
-        if self._unanswered is not None and _same_measurements(checked, self._unanswered):
-            self._unanswered = None
-            return [row for row in store.load_metrics() if row["round"] == explorer.round]
+        if self._is_repeated(checked):
+            rows = [row for row in store.load_metrics() if row["round"] == explorer.round]
+            return self._answered(rows)
         self._reject_if_finished()
         longest, steps = self.config.steps, checked.states.shape[1]
         if steps > longest:
@@ -153,19 +169,26 @@ class Experiment:
                 "tell a shorter one, or start over in another folder with a larger horizon"
             )
         clock = self._clock()
-        clock.seconds["plan"] = self._asking
-        self._unanswered = None
+        asked = self._asked if self._asked.round == clock.round else _Asked()
+        clock.seconds["plan"] = asked.seconds
+        self._telling = clock.round, checked
         try:
-            return learn(store, explorer, checked, self._policies, clock)
-        except BaseException as error:
-            if explorer.round == clock.round:  # it is on disk
-                self._unanswered = checked
-            elif isinstance(error, SondeError) and clock.phase == "fit":  # it cannot be learned from, and the caller has it
+            return self._answered(learn(store, explorer, checked, asked.policies, clock))
+        except SondeError:
+            if explorer.round < clock.round and clock.phase == "fit":  # it cannot be learned from, and the caller has it
                 store.drop_data(clock.round)
             raise
-        finally:
-            if explorer.round == clock.round:
-                self._policies, self._asking = {}, 0.0
+
+    def _is_repeated(self, checked: Trajectory) -> bool:
+        """Whether these are the measurements of a round that was finished, although its `tell` raised an exception."""
+        if self._telling is None:
+            return False
+        round_number, told = self._telling
+        return self.round == round_number and _same_measurements(checked, told)
+
+    def _answered(self, rows: list[Row]) -> list[Row]:
+        """Return the metrics of a round, and forget its measurements in the same moment: the caller knows that it was told."""
+        return vars(self).update(_telling=None) or rows
 
     def _clock(self) -> RoundClock:
         return RoundClock(self._listeners, self.round + 1)

@@ -267,8 +267,12 @@ def _finished_or_undone(store: RunStore, explorer: Explorer, round_number: int) 
     try:
         yield
     except BaseException:
-        if round_number not in store.checkpoints():
-            vars(explorer).update(before)
+        after = dict(vars(explorer))
+        vars(explorer).update(
+            before
+        )  # first: looking at the disk may fail too, and a round may be learned twice with one result
+        if round_number in store.checkpoints():
+            vars(explorer).update(after)
         raise
 
 
