@@ -6,7 +6,9 @@ epistemic std.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, cast
 
 import equinox as eqx
@@ -22,6 +24,7 @@ from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
 from sonde.models._shuffle import shuffled
+from sonde.models._steps import in_chunks, one_by_one
 
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
@@ -151,24 +154,27 @@ class ProbabilisticEnsemble(Model):
         batches = -(-shared // self.batch_size)
         optimiser = self._optimiser()
 
-        def train(network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
+        def train(loop: Callable[..., Any], network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
             bootstrap_key, order_key = jax.random.split(key)
             own, words = rows, jax.random.key_data(order_key)
             if self.bootstrap:
                 own = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
 
-            def step(i, carry):
-                network, state = carry
+            def batch(i):
                 positions = (i % batches * self.batch_size + jnp.arange(self.batch_size)) % count
-                chosen = own[shuffled(positions, count, words, i // batches)]
+                return own[shuffled(positions, count, words, i // batches)]
+
+            def step(carry, chosen):
+                network, state = carry
                 gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
                 updates, state = optimiser.update(gradient, state, network)
                 return cast(Network, optax.apply_updates(network, updates)), state
 
             start = self._new_moments(network) if moments is None else moments
-            return jax.lax.fori_loop(0, jnp.minimum(self.epochs * batches, self.max_steps), step, (network, start))
+            return loop(step, (network, start), batch, jnp.minimum(self.epochs * batches, self.max_steps))
 
-        networks, moments = over_members(train, networks, params.moments, jax.random.split(order_key, self.members))
+        members = networks, params.moments, jax.random.split(order_key, self.members)
+        networks, moments = over_members(partial(train, one_by_one), *members, elsewhere=partial(train, in_chunks))
         return EnsembleParams(networks, inputs, targets, moments if self.keep_optimiser_state else None)
 
     def _optimiser(self) -> optax.GradientTransformation:
