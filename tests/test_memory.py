@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import memory_check
 from sonde import METHODS, Experiment, ProbabilisticEnsemble, SondeError, explore, preset
+from sonde._internal.errors import LARGEST
 from sonde._internal.lockstep import CHUNK_BYTES, in_chunks
 from sonde._internal.machine import Memory, free_host_memory
 from sonde.data import Data
@@ -137,21 +138,21 @@ def test_run_that_does_not_fit_is_rejected_before_its_folder_is_made(tmp_path, m
 @pytest.mark.parametrize(
     "change",
     [
-        {"horizon": 10**12},
-        {"rounds": 10**30},
-        {"seeds": 10**12},
-        {"rollouts": 10**400},
-        {"evaluation_horizon": 10**15},
-        {"evaluation_rollouts": 10**15},
-        {"capacity": 10**400},
-        {"solver": replace(TINY.solver, samples=10**12)},
-        {"solver": replace(TINY.solver, horizon=10**12)},
-        {"solver": SAC(starts=10**12)},
+        {"horizon": LARGEST},
+        {"rounds": LARGEST},
+        {"seeds": LARGEST},
+        {"rollouts": LARGEST},
+        {"evaluation_horizon": LARGEST},
+        {"evaluation_rollouts": LARGEST},
+        {"capacity": LARGEST},
+        {"solver": replace(TINY.solver, samples=LARGEST)},
+        {"solver": replace(TINY.solver, horizon=LARGEST)},
+        {"solver": SAC(starts=LARGEST)},
         {"solver": SAC(critic=(10**9, 10**9))},
         {"model": ProbabilisticEnsemble(width=10**9)},
-        {"model": ProbabilisticEnsemble(members=10**15)},
+        {"model": ProbabilisticEnsemble(members=LARGEST)},
         {"model": replace(TINY.model, rank=0), "horizon": 10**6},
-        {"method": METHODS["pets-ae"], "model": replace(TINY.model, rank=10**4), "horizon": 10**10},
+        {"method": METHODS["pets-ae"], "model": replace(TINY.model, rank=10**4), "horizon": LARGEST},
     ],
 )
 def test_absurd_sizes_are_rejected_with_their_number_of_bytes(tmp_path, change):

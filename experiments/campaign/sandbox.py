@@ -141,8 +141,8 @@ def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
         before: The first tree.
         after: The second tree.
     """
-    found = {name: "gone" for name in before.keys() - after.keys()}
-    found |= {name: "new" for name in after.keys() - before.keys()}
+    found = dict.fromkeys(before.keys() - after.keys(), "gone")
+    found |= dict.fromkeys(after.keys() - before.keys(), "new")
     return found | {name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]}
 
 
