@@ -155,8 +155,9 @@ def test_run_that_does_not_fit_is_rejected_before_its_folder_is_made(tmp_path, m
         {"method": METHODS["pets-ae"], "model": replace(TINY.model, rank=10**4), "horizon": LARGEST},
     ],
 )
-def test_absurd_sizes_are_rejected_with_their_number_of_bytes(tmp_path, change):
-    with pytest.raises(SondeError, match=r"this run needs about ([\d,.]+|more than a billion) GB of memory"):
+def test_absurd_sizes_are_rejected(tmp_path, change):
+    limits = r"this run needs about [\d,.]+ GB of memory|must be at most [\d,]+, got|must lie within"
+    with pytest.raises(SondeError, match=limits):
         explore(replace(TINY, **change), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -181,8 +182,8 @@ def test_every_size_of_a_config_counts():
     need = lambda config: memory_need(config).bytes
     ensemble = replace(TINY, model=ProbabilisticEnsemble(), confidence=Confidence(holdout=0.2))
     for config in (TINY, ensemble, replace(TINY, solver=SAC(starts=10**5)), replace(TINY, model=replace(TINY.model, rank=0))):
-        for name in ("seeds", "capacity"):
-            larger = replace(config, **{name: 10**7})
+        for name, size in {"seeds": 10**4, "capacity": 10**7}.items():
+            larger = replace(config, **{name: size})
             assert need(larger) > 10 * need(config), name
         assert memory_need(config, 10**7).bytes > 10 * need(config)
     theory = replace(TINY, capacity=4000, model=replace(TINY.model, hyperparameters="fixed"))
