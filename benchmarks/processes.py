@@ -82,12 +82,20 @@ def in_fresh_process(code: str, settings: Mapping[str, str] | None = None) -> tu
     return json.loads(done.stdout.splitlines()[-1]), wall
 
 
+def memory_of_this_process(which: str) -> int:
+    """Memory of this process on Linux, in bytes.
+
+    Args:
+        which: A line of /proc/self/status: VmHWM, the peak so far, or VmRSS, what it has now.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(which))
+
+
 def peak_of_this_process() -> int:
     """Peak memory of this process, in bytes."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would also count the process that started this one
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
-        return int(line.split()[1]) * 1024
+    if Path("/proc/self/status").exists():  # getrusage would also count the process that started this one
+        return memory_of_this_process("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 

@@ -409,5 +409,6 @@ def test_recalibrated_intervals_have_the_stated_coverage_on_the_pendulum():
 
     assert np.mean(before, axis=(0, 2))[-1] > 0.97
     assert 0.85 < np.mean(after, axis=(0, 2))[-1] < 0.95
-    assert np.abs(np.mean(after, axis=(0, 2)) - LEVELS).max() < 0.06
+    # three sampling errors of two seeds at the middle levels, to which the factors are not fitted
+    assert np.abs(np.mean(after, axis=(0, 2)) - LEVELS).max() < 3 * 0.5 / (2 * 120) ** 0.5
     assert 0.85 < np.mean(in_numpy) < 0.95

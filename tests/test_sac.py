@@ -159,7 +159,7 @@ def some_data(num_seeds=1):
 @pytest.mark.slow
 def test_eta_is_part_of_the_policy(tmp_path):
     problem, data = uncertain_problem(), some_data()
-    policy = solve(dataclasses.replace(SMALL, training_steps=6), problem, data, jax.random.split(jax.random.key(2), 1))
+    policy = solve(SMALL, problem, data, jax.random.split(jax.random.key(3), 1))
     outputs = policy.network.weights[-1].shape[-1] // 2
     assert outputs == problem.control_dim == 3
     one = jax.tree.map(lambda leaf: leaf[0], policy)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import os
 import shutil
 import zipfile
@@ -273,7 +274,7 @@ def _second_reader(content: bytes) -> dict[str, np.ndarray]:
     if nexts[0] in header:
         pairs = [(row, row, nexts) for row in table]
     else:
-        pairs = [(one, two, STATES) for one, two in zip(table, table[1:], strict=False) if one["episode"] == two["episode"]]
+        pairs = [(one, two, STATES) for one, two in itertools.pairwise(table) if one["episode"] == two["episode"]]
     return {
         "states": np.array([read(one, STATES) for one, _, _ in pairs]),
         "actions": np.array([read(one, ACTIONS) for one, _, _ in pairs]),

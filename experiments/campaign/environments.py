@@ -58,8 +58,16 @@ class Arm(gymnasium.Env):
             return None
         if kind == "fewer":
             return (x,)
-        odd = {"nan": x * np.nan, "infinite": x * np.inf, "large": x * 1e300, "shape": np.zeros(3), "text": "left", "empty": None,
-               "list": [0.0, [1.0]], "complex": x * 1j}
+        odd = {
+            "nan": x * np.nan,
+            "infinite": x * np.inf,
+            "large": x * 1e300,
+            "shape": np.zeros(3),
+            "text": "left",
+            "empty": None,
+            "list": [0.0, [1.0]],
+            "complex": x * 1j,
+        }
         return (odd[kind], *rest)
 """
 WORLD = """

@@ -271,7 +271,7 @@ def run_case(name: str, case: Callable[..., None], prepared: Any, seed: int, num
         number: Number of the case.
         home: Where the folder is made.
     """
-    outcome, place, before = Outcome(), home / "case", os.getcwd()
+    outcome, place, before = Outcome(), home / "case", Path.cwd()
     place.mkdir()
     os.chdir(place)
     try:

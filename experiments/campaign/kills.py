@@ -184,7 +184,7 @@ def case(prepared: dict[str, Any], rng: Random, folder: Path, outcome: Outcome) 
     outcome.count("runs completed")
     if problem is not None:
         outcome.fault(problem[0], f"{history}: {problem[1]}")
-    left = {path.name for path in folder.iterdir() if not path.name.startswith(("warm", "said"))} - {"run"}
+    left = {path.name for path in folder.iterdir() if not path.name.startswith(("warm", ".warm", "said"))} - {"run"}
     left |= {str(path.relative_to(run)) for path in run.rglob("*.part")}
     if left:
         outcome.fault("outside", f"{history}: left behind: {sorted(left)}")

@@ -51,15 +51,18 @@ def caught_output() -> Iterator[list[str]]:
     said: list[str] = []
     sys.stdout.flush()
     sys.stderr.flush()
-    saved = os.dup(1), os.dup(2)
+    saved, streams = (os.dup(1), os.dup(2)), (sys.stdout, sys.stderr)
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         os.dup2(out.fileno(), 1)
         os.dup2(err.fileno(), 2)
+        # streams of a test runner do not write to 1 and 2
+        sys.stdout, sys.stderr = (os.fdopen(os.dup(number), "w", encoding="utf-8", errors="replace") for number in (1, 2))
         try:
             yield said
         finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
+            sys.stdout.close()
+            sys.stderr.close()
+            sys.stdout, sys.stderr = streams
             for stream, descriptor, file in zip((1, 2), saved, (out, err), strict=True):
                 os.dup2(descriptor, stream)
                 os.close(descriptor)
@@ -124,7 +127,7 @@ def tree(folder: Path) -> dict[str, str]:
         for entry in os.scandir(left.pop()):
             name = os.fsencode(os.path.relpath(entry.path, folder)).decode(errors="backslashreplace")
             if entry.is_symlink():
-                found[name] = f"link to {os.readlink(entry.path)}"
+                found[name] = f"link to {Path(entry.path).readlink()}"
             elif entry.is_dir():
                 found[name] = "folder"
                 left.append(Path(entry.path))
@@ -142,8 +145,8 @@ def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
         before: The first tree.
         after: The second tree.
     """
-    found = {name: "gone" for name in before.keys() - after.keys()}
-    found |= {name: "new" for name in after.keys() - before.keys()}
+    found = dict.fromkeys(before.keys() - after.keys(), "gone")
+    found |= dict.fromkeys(after.keys() - before.keys(), "new")
     return found | {name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]}
 
 

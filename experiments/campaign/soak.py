@@ -48,7 +48,7 @@ class Notes(Callback):
         """
         memory = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
         with open(self.path, "a") as file:
-            file.write(json.dumps([round_number, memory, len(os.listdir("/proc/self/fd"))]) + "\n")
+            file.write(json.dumps([round_number, memory, len(list(Path("/proc/self/fd").iterdir()))]) + "\n")
 
 
 def write(folder: Path) -> None:

@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 
 from sonde._internal.precision import double_precision
 from sonde.control import SimulatorPool
-from sonde.evaluation._metrics import predict_many
 from sonde.explorer import Explorer
+from sonde.models._base import predict_many
 from sonde.runs import preset
 from sonde.runs._round_metrics import episode_metrics
 from sonde.runs._run import build_explorer, collect

@@ -180,10 +180,10 @@ def _checked_array(name: str, values: Any, num_seeds: int, dim: int) -> np.ndarr
 class Data(eqx.Module):
     """All transitions of one seed; rows 0 ... count-1 are filled."""
 
-    states: Float[Array, "capacity dx"]
-    actions: Float[Array, "capacity du"]
-    next_states: Float[Array, "capacity dx"]
-    count: Int[Array, ""]
+    states: Float[Array, "*seeds capacity dx"]
+    actions: Float[Array, "*seeds capacity du"]
+    next_states: Float[Array, "*seeds capacity dx"]
+    count: Int[Array, "*seeds"]
     hidden: float = eqx.field(static=True, default=0.0)
     """Fraction of the rows that `mask` leaves out."""
 
@@ -233,21 +233,32 @@ class Data(eqx.Module):
         return self.next_states - self.states
 
     def append(
-        self, states: Float[Array, "steps dx"], actions: Float[Array, "steps du"], next_states: Float[Array, "steps dx"]
+        self,
+        states: Float[Array | np.ndarray, "*seeds steps dx"],
+        actions: Float[Array | np.ndarray, "*seeds steps du"],
+        next_states: Float[Array | np.ndarray, "*seeds steps dx"],
     ) -> "Data":
-        """Add rows; the caller has checked that they fit.
+        """Add rows, to one seed or to all in lockstep; the caller has checked that they fit.
+
+        It is done in numpy: compiled code would be compiled again for every number of rows.
 
         Args:
-            states: States before each step [T, dx].
+            states: States before each step [T, dx], with the same leading axes as the buffer.
             actions: Actions of each step [T, du].
             next_states: States after each step [T, dx].
         """
-        rows = self.count + jnp.arange(states.shape[0])
+        start, steps = int(np.ravel(self.count)[0]), states.shape[-2]
+
+        def added(buffer: Array, rows: Array | np.ndarray) -> Array:
+            whole = np.array(buffer)
+            whole[..., start : start + steps, :] = rows
+            return jnp.asarray(whole)
+
         return Data(
-            self.states.at[rows].set(states),
-            self.actions.at[rows].set(actions),
-            self.next_states.at[rows].set(next_states),
-            self.count + states.shape[0],
+            added(self.states, states),
+            added(self.actions, actions),
+            added(self.next_states, next_states),
+            jnp.asarray(np.asarray(self.count) + steps),
             self.hidden,
         )
 

@@ -35,11 +35,6 @@ def _init(model: Model, state_dim: int, action_dim: int, keys):
 
 
 @eqx.filter_jit
-def _append(data: Data, states, actions, next_states) -> Data:
-    return jax.vmap(Data.append)(data, states, actions, next_states)
-
-
-@eqx.filter_jit
 def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
     fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
     return lockstep(fit)(params, data, keys)
@@ -247,8 +242,7 @@ class Explorer:
         if initial_data is not None:
             data = self._with(data, self._for_all_seeds(initial_data))
         count = int(data.count[0])
-        for trajectory in trajectories:
-            data = self._with(data, trajectory)
+        data = self._with(data, *trajectories)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
         self.initial = count
 
@@ -256,15 +250,18 @@ class Explorer:
         empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.action_dim)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_seeds, *leaf.shape)), empty)
 
-    def _with(self, data: Data, trajectory: Trajectory) -> Data:
-        checked = trajectory.checked(self.num_seeds, self.spec)
-        taken, steps = int(data.count[0]), checked.states.shape[1]
+    def _with(self, data: Data, *trajectories: Trajectory) -> Data:
+        checked = [trajectory.checked(self.num_seeds, self.spec) for trajectory in trajectories]
+        if not checked:
+            return data
+        whole = checked[0].joined(*checked[1:])
+        taken, steps = int(data.count[0]), whole.states.shape[1]
         if taken + steps > self.capacity:
             raise SondeError(
                 f"explorer: {taken} of {self.capacity} transitions are taken and {steps} more do not fit; "
                 "give the explorer a larger capacity"
             )
-        return _append(data, *(jnp.asarray(array) for array in (checked.states, checked.actions, checked.next_states)))
+        return data.append(whole.states, whole.actions, whole.next_states)
 
     def _set_state(self, data: Data, params: Any, round_number: int) -> None:
         posterior, calibration = _condition(self.model, params, data, self.confidence)

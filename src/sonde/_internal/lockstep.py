@@ -4,8 +4,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int
 
 Tree = TypeVar("Tree")
+CHUNK_BYTES = 2**32
+"""Working memory, about, of what an accelerator computes side by side in `in_chunks`."""
 
 
 def lockstep(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,6 +50,35 @@ def lockstep_rollouts(function: Callable[..., Any]) -> Callable[..., Any]:
         return lockstep(lambda *rollout: function(shared, *rollout))(*rollouts)
 
     return lockstep(of_seed)
+
+
+def in_chunks(function: Callable[[Int[Array, ""]], Any], count: int, bytes_each: int) -> Any:
+    """Map a function over 0 ... count-1 without the working memory of all of them at the same time.
+
+    A CPU computes one after the other, which takes no longer: one keeps its cores busy, and in its cache. An accelerator
+    computes as many side by side as fit into `CHUNK_BYTES`.
+
+    Args:
+        function: Function of a number.
+        count: How many numbers there are.
+        bytes_each: Working memory of one call.
+
+    Returns:
+        The results, stacked along a leading axis.
+    """
+    chunks = -(-count // max(1, CHUNK_BYTES // max(bytes_each, 1)))
+    size = -(-count // chunks)
+
+    def side_by_side(numbers):
+        if chunks == 1:
+            return jax.vmap(function)(numbers)
+        # chunks of one size, so that they share compiled code; the last ones may compute a few numbers a second time
+        rows = jnp.arange(chunks * size).reshape(chunks, size) % count
+        found = jax.lax.map(lambda row: jax.vmap(function)(numbers[row]), rows)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)
+
+    one_by_one = lambda numbers: jax.lax.map(function, numbers)
+    return jax.lax.platform_dependent(jnp.arange(count), cpu=one_by_one, default=side_by_side)
 
 
 def one_seed(tree: Tree, seed: int = 0) -> Tree:

@@ -18,6 +18,7 @@ from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control import Controller, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Data, Trajectory
+from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._setup import Learned, TaskSetup
 from sonde.evaluation._tasks import goals_for
 from sonde.imagination import Mean, Pessimistic
@@ -180,8 +181,8 @@ def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_s
 
 def _counted_rewards(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
     """The reward of each step [S, T]; 0 after the first episode has ended."""
-    arrays = (trajectory.states, trajectory.actions, trajectory.next_states, *goals)
-    rewards = np.array(_rewards(reward, *map(jnp.asarray, arrays)))
+    of_steps = lambda *steps: _rewards(reward, *steps, *map(jnp.asarray, goals))
+    rewards = in_blocks(of_steps, trajectory.states, trajectory.actions, trajectory.next_states)
     ended = trajectory.ended
     if ended is not None:
         ended_before = np.cumsum(ended, axis=1) - ended

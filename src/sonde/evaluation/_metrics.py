@@ -1,6 +1,7 @@
 """How good a model is: on the reachable set of its world, which planners never see, and on the round it has just predicted."""
 
 import functools
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -8,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Data
-from sonde.models import RBF, Posterior, Prediction
+from sonde.evaluation._blocks import in_blocks
+from sonde.models import RBF, Posterior
+from sonde.models._base import predict_many
 from sonde.models._calibration import calibration_error, coverage
-from sonde.models._gp_posterior import low_rank
+from sonde.models._gp_posterior import low_rank, low_rank_bytes
 from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain
 from sonde.worlds import World
@@ -21,6 +25,8 @@ COMMON_LENGTHSCALE, COMMON_NOISE, COMMON_RANK = 1.5, 0.01, 256
 """The common kernel, the same for all methods: RBF with unit signal std and this noise std, on inputs and targets in units of
 their spread over the reachable set. Its length-scale is this one times the root of the number of inputs, since distances grow
 with that. Its posterior has at most `COMMON_RANK` inducing points."""
+
+PREDICTION_BYTES = 2**27  # working memory of `predict_many`, about
 
 NOISE_STDS = 3.0
 """Errors of a prediction up to this many aleatoric stds count as noise."""
@@ -52,20 +58,6 @@ def reachable_set(world: World) -> ReachableSet | None:
     if reachable is None:
         return None
     return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
-
-
-def predict_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Prediction:
-    """Predict at many points.
-
-    Args:
-        posterior: The posterior of one seed.
-        states: States [N, dx].
-        actions: Actions [N, du].
-
-    Returns:
-        Predictions with a leading axis N.
-    """
-    return jax.vmap(posterior.predict)(states, actions)
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
@@ -107,7 +99,9 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
             "calibration_error": calibration_error(coverage(prediction, points.next_states, jnp.ones(count, bool))),
         }
 
-    return jax.vmap(one_seed)(posterior, data)
+    seeds, tree = data.count.shape[0], (posterior, data)
+    bytes_each = low_rank_bytes(data.capacity, COMMON_RANK) + PREDICTION_BYTES
+    return in_chunks(lambda seed: one_seed(*jax.tree.map(lambda leaf: leaf[seed], tree)), seeds, bytes_each)
 
 
 @double_precision
@@ -131,9 +125,19 @@ def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, n
     )
 
 
+class _Predicted(NamedTuple):
+    """What a posterior says about visited points [S, T, ...]."""
+
+    mean: Array
+    aleatoric_std: Array
+    information: Array
+    """Information gain of each point alone, in nats."""
+
+
 @eqx.filter_jit
-def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> Prediction:
-    return jax.vmap(predict_many)(posterior, states, actions)
+def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> _Predicted:
+    prediction = jax.vmap(predict_many)(posterior, states, actions)
+    return _Predicted(prediction.mean, prediction.aleatoric_std, information_gain(prediction))
 
 
 @double_precision
@@ -148,8 +152,7 @@ def realised_information_gain(posterior: Posterior, states: np.ndarray, actions:
     Returns:
         The sum of what each point alone would tell, in nats [S].
     """
-    prediction = _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions))
-    return np.asarray(jnp.sum(information_gain(prediction), axis=-1))
+    return in_blocks(functools.partial(_predict_rounds, posterior), states, actions).information.sum(axis=-1)
 
 
 @double_precision
@@ -165,6 +168,6 @@ def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarr
     Returns:
         Root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in state units [S].
     """
-    prediction = jax.tree.map(np.asarray, _predict_rounds(posterior, jnp.asarray(states), jnp.asarray(actions)))
+    prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     beyond = np.maximum(np.abs(next_states - prediction.mean) - NOISE_STDS * prediction.aleatoric_std, 0.0)
     return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))

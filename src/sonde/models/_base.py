@@ -174,3 +174,28 @@ class Model(abc.ABC):
             params: Fitted params.
             data: Measurements of one seed.
         """
+
+
+ROWS = 1024
+"""Points that `predict_many` predicts side by side: the working memory of a prediction is thousands of numbers per point."""
+
+
+def predict_many(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[Array, "N du"]) -> Prediction:
+    """Predict at many points, with the working memory of a few.
+
+    Args:
+        posterior: The posterior of one seed.
+        states: States [N, dx].
+        actions: Actions [N, du].
+
+    Returns:
+        Predictions with a leading axis N.
+    """
+    count = states.shape[0]
+    blocks = -(-count // ROWS)
+    if blocks <= 1:
+        return jax.vmap(posterior.predict)(states, actions)
+    size = -(-count // blocks)  # in equal parts, which share compiled code
+    fill = lambda rows: jnp.pad(rows, ((0, blocks * size - count), (0, 0))).reshape(blocks, size, -1)
+    found = jax.lax.map(lambda block: jax.vmap(posterior.predict)(*block), (fill(states), fill(actions)))
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float
 
 from sonde._internal.errors import SondeError, positive
 from sonde.data import Data
-from sonde.models._base import Model, Posterior, Prediction
+from sonde.models._base import Model, Posterior, Prediction, predict_many
 from sonde.models._calibration import MIN_HELD_OUT
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
@@ -135,7 +135,7 @@ class HeldOutBeta(BetaRule):
     def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
         """Beta per output by `held_out_beta`."""
         del posterior
-        prediction = jax.vmap(unseen.predict)(data.states, data.actions)
+        prediction = predict_many(unseen, data.states, data.actions)
         return held_out_beta(prediction, data.next_states, data.held_out(holdout), self.delta, self.initial)
 
 

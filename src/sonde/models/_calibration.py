@@ -22,7 +22,7 @@ from jax.scipy.special import erf
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.data import Data
-from sonde.models._base import JacobianPrediction, Posterior, Prediction
+from sonde.models._base import JacobianPrediction, Posterior, Prediction, predict_many
 
 LEVELS = np.linspace(0.1, 0.9, 9)
 """Confidence levels at which stated and actual coverage are compared."""
@@ -192,7 +192,7 @@ def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity
         data: All measurements.
         held_out: True for the held-out rows.
     """
-    prediction, truth = jax.vmap(posterior.predict)(data.states, data.actions), data.next_states
+    prediction, truth = predict_many(posterior, data.states, data.actions), data.next_states
     rank = jnp.cumsum(held_out)  # consecutive measurements go to different halves
     halves = [held_out & (rank % 2 == parity) for parity in (0, 1)]
 

@@ -6,7 +6,9 @@ epistemic std.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, cast
 
 import equinox as eqx
@@ -21,6 +23,8 @@ from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Pos
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
+from sonde.models._shuffle import shuffled
+from sonde.models._steps import in_chunks, one_by_one
 
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
@@ -142,37 +146,35 @@ class ProbabilisticEnsemble(Model):
         if not self.warm_start:
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
 
-        # `rows` has the rows of the mask first; each member draws an order of them for each epoch
-        rows, count = jnp.argsort(~mask, stable=True), jnp.maximum(jnp.sum(mask), 1)
+        # `rows` has the rows of the mask first; each member takes them in an order of its own in each epoch
+        rows = jnp.nonzero(mask, size=data.capacity, fill_value=0)[0]
+        count = jnp.maximum(jnp.sum(mask), 1)
         # `filled` is the same for all seeds, so the numbers of steps are too
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
-        total = jnp.minimum(self.epochs * batches, self.max_steps)
         optimiser = self._optimiser()
 
-        def train(network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
+        def train(loop: Callable[..., Any], network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
             bootstrap_key, order_key = jax.random.split(key)
-            own = rows
+            own, words = rows, jax.random.key_data(order_key)
             if self.bootstrap:
                 own = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
 
-            def epoch(number, carry):
-                draws = jax.random.uniform(jax.random.fold_in(order_key, number), own.shape, jnp.float32)
-                order = own[jnp.argsort(jnp.where(jnp.arange(data.capacity) < count, draws, 2.0))]
+            def batch(i):
+                positions = (i % batches * self.batch_size + jnp.arange(self.batch_size)) % count
+                return own[shuffled(positions, count, words, i // batches)]
 
-                def step(i, carry):
-                    network, state = carry
-                    chosen = order[(i * self.batch_size + jnp.arange(self.batch_size)) % count]
-                    gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
-                    updates, state = optimiser.update(gradient, state, network)
-                    return cast(Network, optax.apply_updates(network, updates)), state
-
-                return jax.lax.fori_loop(0, jnp.minimum(batches, total - number * batches), step, carry)
+            def step(carry, chosen):
+                network, state = carry
+                gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
+                updates, state = optimiser.update(gradient, state, network)
+                return cast(Network, optax.apply_updates(network, updates)), state
 
             start = self._new_moments(network) if moments is None else moments
-            return jax.lax.fori_loop(0, -(-total // batches), epoch, (network, start))
+            return loop(step, (network, start), batch, jnp.minimum(self.epochs * batches, self.max_steps))
 
-        networks, moments = over_members(train, networks, params.moments, jax.random.split(order_key, self.members))
+        members = networks, params.moments, jax.random.split(order_key, self.members)
+        networks, moments = over_members(partial(train, one_by_one), *members, elsewhere=partial(train, in_chunks))
         return EnsembleParams(networks, inputs, targets, moments if self.keep_optimiser_state else None)
 
     def _optimiser(self) -> optax.GradientTransformation:

@@ -4,6 +4,8 @@ Here are the configuration, the hyper-parameters and their fit. Covariance funct
 `_linalg`, and the posterior that planners query in `_gp_posterior`.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
@@ -16,10 +18,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde.data import Data
 from sonde.models._base import Model
-from sonde.models._gp_posterior import GPPosterior, exact, low_rank
+from sonde.models._gp_posterior import GPPosterior, exact, exact_bytes, low_rank, low_rank_bytes, prefix_sizes
 from sonde.models._kernels import RBF, Kernel
-from sonde.models._linalg import gaussian_log_density
+from sonde.models._linalg import gaussian_log_density, plus_diagonal
 from sonde.models._normaliser import Normaliser
+from sonde.models._outputs import over_outputs
 
 SMALLEST_FIT = 128  # fits of fewer points cost too little to compile a smaller program for them
 
@@ -125,21 +128,25 @@ class GaussianProcess(Model):
         z, y = self._normalisers(data)
         points, targets = z(data.inputs()), y(data.targets())
         largest = min(self.fit_points, data.capacity)
-        sizes = [largest]
-        while sizes[0] // 2 >= SMALLEST_FIT:
-            sizes.insert(0, sizes[0] // 2)
+        sizes = prefix_sizes(largest, SMALLEST_FIT)
+
+        def one_output(shared, own):
+            (points, mask), (params, target) = shared, own
+            return self._ascend(params, points, target, mask)
 
         def fit_to(rows):
-            mask = data.mask()[rows]
-            one_output = jax.vmap(lambda p, t: self._ascend(p, points[rows], t[rows], mask), in_axes=(0, 1))
-            return one_output(params, targets)
+            shared, own = (points[rows], data.mask()[rows]), (params, targets[rows].T)
+            return over_outputs(one_output, shared, own, self.fit_bytes(rows.shape[0]))
+
+        def fit_to_first(count: int):
+            return fit_to(jnp.arange(count))
 
         def fit_to_subset():
             order = jnp.where(data.mask(), jax.random.uniform(key, (data.capacity,)), 2.0)
             return fit_to(jnp.argsort(order)[:largest])
 
         # one compiled program for all amounts of data, with a branch for each size
-        branches = [lambda size=size: fit_to(jnp.arange(size)) for size in sizes]
+        branches: list[Callable[[], GPParams]] = [functools.partial(fit_to_first, size) for size in sizes]
         if largest < data.capacity:
             branches.append(fit_to_subset)
         return jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
@@ -149,16 +156,33 @@ class GaussianProcess(Model):
         z, y = self._normalisers(data)
         points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
         lengthscales, signal_std, noise_std = self._values(params)
-        kernel = self.kernel
+        kernel, rank = self.kernel, min(self.rank, data.capacity)
 
-        def one_output(scales, ratio, target):
-            scaled = points / scales
-            if self.rank == 0:
-                return exact(kernel, scaled, target, mask, ratio)
-            return low_rank(kernel, scaled, target, mask, ratio, min(self.rank, data.capacity), self.tolerance)
+        def one_output(shared, own):
+            (points, mask), (scales, ratio, target) = shared, own
+            if rank == 0:
+                return exact(kernel, points / scales, target, mask, ratio)
+            return low_rank(kernel, points / scales, target, mask, ratio, rank, self.tolerance)
 
-        centres = jax.vmap(one_output, in_axes=(0, 0, 1))(lengthscales, (noise_std / signal_std) ** 2, targets)
+        own = (lengthscales, (noise_std / signal_std) ** 2, targets.T)
+        centres = over_outputs(one_output, (points, mask), own, self.condition_bytes(data.capacity))
         return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
+
+    def fit_bytes(self, points: int) -> int:
+        """Working memory of the fit of one output of one seed.
+
+        Args:
+            points: Number of points in the fit.
+        """
+        return 58 * points**2
+
+    def condition_bytes(self, capacity: int) -> int:
+        """Working memory of the posterior of one output of one seed, with the posterior itself.
+
+        Args:
+            capacity: Number of transitions that fit into the data.
+        """
+        return exact_bytes(capacity) if self.rank == 0 else low_rank_bytes(capacity, min(self.rank, capacity))
 
     def _free_noise(self) -> float:
         """The learned part of the initial noise std: noise^2 = floor^2 + free^2."""
@@ -194,9 +218,8 @@ class GaussianProcess(Model):
         """
         lengthscales, signal_std, noise_std = self._values(params)
         scaled = points / lengthscales
-        identity = jnp.eye(points.shape[0], dtype=points.dtype)
-        covariance = signal_std**2 * self.kernel.cross(scaled, scaled) + noise_std**2 * identity
-        covariance = jnp.where(mask[:, None] & mask[None, :], covariance, identity)
+        covariance = jnp.where(mask[:, None] & mask[None, :], signal_std**2 * self.kernel.cross(scaled, scaled), 0.0)
+        covariance = plus_diagonal(covariance, jnp.where(mask, noise_std**2, 1.0))
         # unused rows are independent standard normals observed at 0: take their density out again
         empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
         return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty

@@ -26,7 +26,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.models._base import JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel
-from sonde.models._linalg import largest_of_all, pivoted_cholesky, safe_cholesky, triangular_inverse
+from sonde.models._linalg import largest_of_all, pivoted_cholesky, plus_diagonal, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
@@ -35,6 +35,7 @@ TRUNCATED_SIZES = (64, 128, 256, 384, 512, 768)
 """Numbers of centres on an accelerator, where one is compiled in per output: few, so that it seldom changes."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """A query skips the zeros of F by groups of columns; narrower groups multiply slowly, more groups compile slowly."""
+FEWEST_ROWS = 256  # factorisations of fewer rows cost too little to compile a smaller program for them
 SMALLEST_VARIANCE = 1e-30  # of a prediction; positive, because the square root has no gradient at 0
 SMALLEST_FRACTION = 1e-10  # of a direction's variance that data explain; positive, so that a Cholesky factor exists
 
@@ -52,6 +53,23 @@ class Centres(eqx.Module):
     """Number of centres in use, which come first; the weights, rows and columns of the others are zero."""
 
 
+def prefix_sizes(largest: int, smallest: int, factor: int = 2) -> list[int]:
+    """Numbers of rows for which a program is compiled: the largest, and fractions of it that are not below the smallest.
+
+    Args:
+        largest: The largest number.
+        smallest: No number but the largest is below this one.
+        factor: Ratio of each number to the next smaller one.
+
+    Returns:
+        The numbers, the smallest first.
+    """
+    sizes = [largest]
+    while sizes[0] // factor >= smallest:
+        sizes.insert(0, sizes[0] // factor)
+    return sizes
+
+
 def exact(
     kernel: Kernel, points: Float[Array, "n d"], y: Float[Array, " n"], mask: Bool[Array, " n"], ratio: Float[Array, ""]
 ) -> Centres:
@@ -65,9 +83,9 @@ def exact(
         ratio: Noise variance over signal variance.
     """
     both = mask[:, None] & mask[None, :]
-    identity = jnp.eye(points.shape[0], dtype=points.dtype)
     # an unused row becomes an independent variable of variance 1, without effect on the others
-    _, factor = safe_cholesky(jnp.where(both, kernel.cross(points, points) + ratio * identity, identity))
+    covariance = jnp.where(both, kernel.cross(points, points), 0.0)
+    _, factor = safe_cholesky(plus_diagonal(covariance, jnp.where(mask, ratio, 1.0)))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
     return Centres(points, weights, factor, jnp.asarray(points.shape[0]))
@@ -93,21 +111,49 @@ def low_rank(
         rank: Largest number of centres.
         tolerance: Add centres until the std that they leave unexplained at any data point is this fraction of the noise std.
     """
-    diagonal = kernel.diagonal(points)
-    pivots, wide, used = pivoted_cholesky(
-        lambda i: kernel.cross(points, points[i][None])[:, 0], diagonal, mask, rank, tolerance * jnp.sqrt(ratio)
-    )
+
+    def summarise(rows: int) -> tuple[Array, ...]:
+        """What the rest needs of the first rows: `wide`, which is as long as the data, ends here."""
+        some, used_rows = points[:rows], mask[:rows]
+        column = lambda i: kernel.cross(some, some[i][None])[:, 0]
+        pivots, wide, used = pivoted_cholesky(column, kernel.diagonal(some), used_rows, rank, tolerance * jnp.sqrt(ratio))
+        return pivots, used, wide[:, pivots], wide @ wide.T, wide @ jnp.where(used_rows, y[:rows], 0.0)
+
+    # one compiled program for all amounts of data, with a branch for each size
+    sizes = prefix_sizes(points.shape[0], FEWEST_ROWS, 4)  # each takes a second to compile
+    filled = largest_of_all(jnp.max(jnp.where(mask, jnp.arange(1, mask.shape[0] + 1), 0)))
+    branches = [functools.partial(summarise, size) for size in sizes]
+    pivots, used, corner, gram, projected = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
     real = jnp.arange(rank) < used
     among_real = lambda matrix: jnp.where(real[:, None] & real[None, :], matrix, jnp.eye(rank, dtype=points.dtype))
     # K at the centres is L L^T, and K(centres, data) = L wide: the whitened features of the data are the columns of `wide`
-    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(wide[:, pivots].T)).T, 0.0)
-    strength, basis = jnp.linalg.eigh(wide @ wide.T)
+    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(corner.T)).T, 0.0)
+    strength, basis = jnp.linalg.eigh(gram)
     strength = jnp.maximum(strength, 0.0)
-    whitened_weights = basis @ ((basis.T @ (wide @ jnp.where(mask, y, 0.0))) / (strength + ratio))
+    whitened_weights = basis @ ((basis.T @ projected) / (strength + ratio))
     explained = among_real((basis * jnp.maximum(strength / (strength + ratio), SMALLEST_FRACTION)) @ basis.T)
     # a Cholesky factor from the last centre to the first is upper triangular, as is `unwhiten`
     root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
     return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
+
+
+def exact_bytes(rows: int) -> int:
+    """Working memory of `exact`, with its result.
+
+    Args:
+        rows: Number of data points n.
+    """
+    return 40 * rows**2
+
+
+def low_rank_bytes(rows: int, rank: int) -> int:
+    """Working memory of `low_rank`, with its result.
+
+    Args:
+        rows: Number of data points n.
+        rank: Largest number of centres.
+    """
+    return 8 * (rank * rows + 6 * rank**2)
 
 
 def _plain_mean(query: tuple[Array, ...], kernel: Kernel) -> Float[Array, ""]:

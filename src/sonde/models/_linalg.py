@@ -24,7 +24,6 @@ def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
         largest jitter does not help: the matrix has non-finite entries, or is far from positive definite.
     """
     scale = jnp.mean(jnp.diagonal(matrix))
-    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
     def failed(attempt):
         number, diagonal, _ = attempt
@@ -33,10 +32,23 @@ def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
     def again(attempt):  # the first attempt is inside the loop too: a second copy outside would double the compile time
         number = attempt[0]
         jitter = jnp.asarray(JITTERS, matrix.dtype)[number]
-        return number + 1, *_cholesky_by_halves(matrix + jitter * scale * identity)
+        return number + 1, *_cholesky_by_halves(plus_diagonal(matrix, jitter * scale))
 
     start = (jnp.zeros((), int), jnp.full(matrix.shape[0], jnp.nan, matrix.dtype), matrix)
     return jax.lax.while_loop(failed, again, start)[1:]
+
+
+def plus_diagonal(matrix: Float[Array, "*batch n n"], values: Float[Array, "*values"]) -> Float[Array, "*batch n n"]:
+    """Add to the diagonal of a matrix.
+
+    An identity matrix would do too, and be kept in the compiled program, as large as the matrix.
+
+    Args:
+        matrix: The matrix.
+        values: One value, or one per row.
+    """
+    places = jnp.arange(matrix.shape[-1])
+    return matrix.at[..., places, places].add(values)
 
 
 def _cholesky_by_halves(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:

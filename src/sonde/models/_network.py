@@ -41,7 +41,7 @@ def _linear_backward(saved, gradient):
 linear.defvjp(_linear_forward, _linear_backward)
 
 
-def over_members(function: Callable[..., Any], *trees: Any) -> Any:
+def over_members(function: Callable[..., Any], *trees: Any, elsewhere: Callable[..., Any] | None = None) -> Any:
     """Map a function over ensemble members.
 
     In parallel on an accelerator; one after the other on a CPU, so that a member's arrays stay in the cache.
@@ -49,12 +49,13 @@ def over_members(function: Callable[..., Any], *trees: Any) -> Any:
     Args:
         function: Function of one member's slices.
         *trees: Pytrees whose arrays have a leading axis E.
+        elsewhere: A form of the function for devices other than CPUs, if it has one.
 
     Returns:
         The results, stacked along a leading axis E.
     """
     one_by_one = lambda *trees: jax.lax.map(lambda slices: function(*slices), trees)
-    return jax.lax.platform_dependent(*trees, cpu=one_by_one, default=lambda *trees: jax.vmap(function)(*trees))
+    return jax.lax.platform_dependent(*trees, cpu=one_by_one, default=jax.vmap(elsewhere or function))
 
 
 class Network(eqx.Module):

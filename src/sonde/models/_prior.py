@@ -12,7 +12,7 @@ from sonde.models._base import Posterior
 from sonde.models._calibration import PosteriorWithBeta
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._kernels import Kernel
-from sonde.models._linalg import triangular_inverse
+from sonde.models._linalg import plus_diagonal, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
 
@@ -91,8 +91,8 @@ def underlying_gp(posterior: Posterior) -> GPPosterior:
 
 def _factor(prior: Prior, points: Array, rows: Array) -> Array:
     """Cholesky factor of I + K / sigma^2 for each output, which needs no jitter; unused rows have no effect."""
-    both, identity = rows[:, None] & rows[None, :], jnp.eye(points.shape[0])
-    matrix = jnp.where(both, prior.covariance(points, points), 0.0) + identity
+    both = rows[:, None] & rows[None, :]
+    matrix = plus_diagonal(jnp.where(both, prior.covariance(points, points), 0.0), jnp.asarray(1.0))
     return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 

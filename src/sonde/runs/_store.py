@@ -37,6 +37,7 @@ from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
 from sonde.runs._initial_data import load_initial_data, read_measurements, save_initial_data
+from sonde.runs._memory import check_memory
 from sonde.runs._metrics_file import DamagedMetrics, append_lines, drop_lines, metrics_path, read_lines, saved_lines
 from sonde.runs._place import (
     FOLDERS,
@@ -73,18 +74,20 @@ class RunStore:
         self._checkpoints = Checkpoints(folder)
 
     @classmethod
-    def start(cls, folder: Path, config: RunConfig, overwrite: bool = False) -> "RunStore":
+    def start(cls, folder: Path, config: RunConfig, overwrite: bool = False, *, runs_here: bool = True) -> "RunStore":
         """Start a run, locked and in a hidden folder; it takes its place with its first checkpoint, or by `publish`.
 
         Args:
             folder: Where the run will be.
             config: The config of the run; what it names in files of one's own is loaded and checked first.
             overwrite: Replace a run that is there, when the new one takes its place.
+            runs_here: Whether this process will run it, and not another one; see `check_memory`.
         """
         check_text(str(folder), "folder of the run")
         folder, config = Path(os.path.normpath(folder.absolute())), with_absolute_paths(config)
         text = _checked_config(config)
         initial_data = None if config.data is None else read_measurements(config.data, config.world)
+        check_memory(config, 0 if initial_data is None else initial_data.states.shape[-2], runs_here)
         draft = Draft(folder, overwrite)
         try:
             for name in FOLDERS:
@@ -98,14 +101,15 @@ class RunStore:
         return cls(draft.folder, config, draft)
 
     @classmethod
-    def create(cls, folder: Path, config: RunConfig) -> "RunStore":
+    def create(cls, folder: Path, config: RunConfig, *, runs_here: bool = True) -> "RunStore":
         """Make the folder of a new run, for this process or another one to run.
 
         Args:
             folder: Where to make it.
             config: The config of the run, which is checked as by `start`.
+            runs_here: Whether this process will run it.
         """
-        draft = cls.start(folder, config)._draft
+        draft = cls.start(folder, config, runs_here=runs_here)._draft
         assert draft is not None
         try:
             draft.publish()

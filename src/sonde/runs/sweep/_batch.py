@@ -64,7 +64,7 @@ class Batch:
     def create(self) -> None:
         """Make its folder, if it has none yet."""
         if not self.folder.exists():
-            RunStore.create(self.folder, self.config)
+            RunStore.create(self.folder, self.config, runs_here=False)
 
     def store(self) -> RunStore:
         """Open its folder, which may name the same code as its config."""

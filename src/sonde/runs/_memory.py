@@ -1,0 +1,265 @@
+"""The memory that a run needs at its peak, computed from its config, and whether this machine has it.
+
+A round goes through phases (fit, posterior, metrics, planning). What lasts through all of them is counted once, and beside it
+the phase that needs most. `python -m benchmarks memory-check` compares the result with the memory of real runs.
+
+Everything is whole numbers, so a config with absurd sizes is rejected like any other that does not fit.
+"""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sonde._internal.errors import SondeError
+from sonde._internal.lockstep import CHUNK_BYTES
+from sonde._internal.machine import Memory, free_host_memory, free_memory
+from sonde.evaluation._metrics import COMMON_RANK
+from sonde.imagination import Imagination
+from sonde.models._base import ROWS
+from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._gaussian_process import GaussianProcess
+from sonde.models._gp_posterior import low_rank_bytes
+from sonde.runs._config import RunConfig
+from sonde.runs._theory_metrics import keeps_its_prior
+from sonde.solvers import ICEM, SAC, Solver
+
+DOUBLE, SINGLE = 8, 4
+LARGEST_MACHINE = 2**60
+REACHABLE = 2000  # points of a reachable set, about
+IMAGINED = 6  # arrays [plans, particles, steps, dx] that live while plans are imagined
+NETWORK_COPIES = 7  # of the weights of a network that is trained: optimiser, gradient, and the loop's own
+
+
+class Part(NamedTuple):
+    """Something that takes memory."""
+
+    name: str
+    """What it is, for the message."""
+    bytes: int
+    """How much it takes."""
+    settings: str
+    """The settings that it depends on most."""
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Peak memory of a run, without Python, the compiler and simulators outside of JAX."""
+
+    lasting: tuple[Part, ...]
+    """What a run holds all the time."""
+    phases: tuple[Part, ...]
+    """What each phase holds beside it."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes at the peak."""
+        return sum(part.bytes for part in self.lasting) + max(part.bytes for part in self.phases)
+
+    @property
+    def largest(self) -> Part:
+        """The part that takes most."""
+        return max((*self.lasting, *self.phases), key=lambda part: part.bytes)
+
+
+def memory_need(config: RunConfig, initial_rows: int = 0, accelerator: bool = False) -> MemoryNeed:
+    """Compute the peak memory of a run.
+
+    Args:
+        config: The config of the run.
+        initial_rows: Number of initial measurements.
+        accelerator: Whether it runs on an accelerator, which computes more side by side than a CPU.
+    """
+    sizes = _Sizes(config, config.data_capacity + initial_rows, accelerator)
+    return MemoryNeed(tuple(sizes.lasting()), tuple(sizes.phases()))
+
+
+def check_memory(config: RunConfig, initial_rows: int = 0, runs_here: bool = True) -> None:
+    """Reject a run that does not fit into the memory that is free on this machine.
+
+    Args:
+        config: The config of the run.
+        initial_rows: Number of initial measurements.
+        runs_here: Whether this process will run it. If not, JAX's device is left to the process that will, and the run is
+            compared with main memory.
+    """
+    # sizes that no machine has are rejected before a device is asked
+    possible = memory_need(config, initial_rows).bytes < LARGEST_MACHINE
+    memory = free_memory() if runs_here and possible else Memory(free_host_memory(), "this machine", False)
+    need = memory_need(config, initial_rows, memory.accelerator)
+    if need.bytes > memory.bytes:
+        largest = need.largest
+        raise SondeError(
+            f"config: this run needs about {in_gigabytes(need.bytes)} of memory at its peak, and {memory.where} has "
+            f"{in_gigabytes(memory.bytes)} free; most of it is for {largest.name} ({in_gigabytes(largest.bytes)}): "
+            f"lower {largest.settings}"
+        )
+
+
+def in_gigabytes(count: int) -> str:
+    """A number of bytes in words.
+
+    Args:
+        count: The number, of any size.
+    """
+    return f"{count / 1e9:,.1f} GB" if count < 10**21 else "more than a billion GB"  # beyond it, floats may overflow
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """The numbers that the formula takes from a config."""
+
+    config: RunConfig
+    rows: int
+    accelerator: bool
+
+    @property
+    def seeds(self) -> int:
+        return self.config.seeds
+
+    @property
+    def state_dim(self) -> int:
+        return self.config.world.state_dim
+
+    @property
+    def input_dim(self) -> int:
+        return self.state_dim + self.config.world.action_dim
+
+    def at_once(self, count: int, bytes_each: int) -> int:
+        """Of `count` equal pieces of work, the bytes of those that are done side by side (`in_chunks`)."""
+        return bytes_each * (min(count, max(1, CHUNK_BYTES // max(bytes_each, 1))) if self.accelerator else 1)
+
+    # ---- what lasts
+
+    def lasting(self) -> Iterator[Part]:
+        columns = self.state_dim + self.input_dim
+        # the buffers before and after a round, and inputs and targets in the model's units
+        yield Part("the measurements", self.seeds * self.rows * DOUBLE * 4 * columns, "capacity, horizon, rounds or seeds")
+        yield Part("the model's parameters", 4 * self.seeds * self.params(), "model.width, model.members or seeds")
+        # before and after a round
+        yield Part("the model's posterior", 2 * self.seeds * self.posterior(), "model.rank or seeds")
+
+    def params(self) -> int:
+        """Bytes of one seed's params."""
+        model = self.config.model
+        if not isinstance(model, ProbabilisticEnsemble):
+            return 0
+        moments = 2 if model.keep_optimiser_state else 0
+        return (1 + moments) * model.members * self.member()
+
+    def member(self) -> int:
+        """Bytes of one network of an ensemble."""
+        model = self.config.model
+        assert isinstance(model, ProbabilisticEnsemble)
+        outputs = self.state_dim * (1 if model.noise == "fixed" else 2)
+        return _network(self.input_dim, (model.width,) * model.layers, outputs)
+
+    def centres(self) -> int:
+        """Number of centres of each output of a Gaussian process."""
+        model = self.config.model
+        assert isinstance(model, GaussianProcess)
+        return min(model.rank, self.rows) or self.rows
+
+    def posterior(self) -> int:
+        """Bytes of one seed's posterior, beyond its params."""
+        if not isinstance(self.config.model, GaussianProcess):
+            return 0
+        return self.state_dim * DOUBLE * self.centres() * (self.centres() + self.input_dim + 1)
+
+    # ---- phases
+
+    def phases(self) -> Iterator[Part]:
+        config, model = self.config, self.config.model
+        if isinstance(model, GaussianProcess):
+            yield from self.gaussian_process(model)
+        if isinstance(model, ProbabilisticEnsemble):
+            yield Part("the training", self.training(model), "model.width, model.batch_size, seeds, or capacity")
+        if config.confidence.holdout:
+            yield Part("the recalibration", self.recalibration(), "seeds, or capacity; or turn holdout off")
+        common = low_rank_bytes(self.rows, min(COMMON_RANK, self.rows)) + ROWS * self.point() + self.posterior()
+        yield Part("the metrics", self.at_once(self.seeds, common), "capacity, horizon, rounds or seeds")
+        method = config.method
+        if method.imagination is not None:
+            yield self.planning(config.solver, method.imagination, config.rollouts, config.horizon)
+        for task in config.task_names if config.evaluate_every else ():
+            settings = config.settings_for(task)
+            yield self.planning(
+                settings.solver, config.evaluation_imagination, config.evaluation_rollouts, settings.horizon, "evaluation_"
+            )
+
+    def gaussian_process(self, model: GaussianProcess) -> Iterator[Part]:
+        items = self.seeds * self.state_dim
+        if model.hyperparameters == "learned":
+            fit = model.fit_bytes(min(model.fit_points, self.rows))
+            yield Part("the fit of the hyper-parameters", self.at_once(items, fit), "model.fit_points")
+        factorisation = self.at_once(items, model.condition_bytes(self.rows))
+        if isinstance(self.config.confidence.beta_rule, RKHSBeta):
+            factorisation = max(factorisation, items * 3 * DOUBLE * self.rows**2)
+        yield Part("the factorisation", factorisation, "capacity, horizon, rounds or model.rank (or set it, if it is 0)")
+        if keeps_its_prior(self.config) and self.rows <= MAX_MEASUREMENTS:
+            theory = DOUBLE * self.rows * (3 * self.rows + 3 * REACHABLE)
+            yield Part("the theory's metrics", theory, "capacity, horizon or rounds")
+
+    def training(self, model: ProbabilisticEnsemble) -> int:
+        """Bytes of the fit of an ensemble: the data in single precision and in random order, and the optimiser."""
+        members = model.members if self.accelerator else 1
+        activations = SINGLE * model.batch_size * model.width * (model.layers + 1) * 3
+        per_row = SINGLE * (self.input_dim + self.state_dim + 1) + members * 4 * DOUBLE
+        return self.seeds * (self.rows * per_row + members * (NETWORK_COPIES * self.member() + activations))
+
+    def recalibration(self) -> int:
+        """Bytes of the posteriors with and without the held-out measurements, and of predictions of all of them."""
+        model, predictions = self.config.model, ROWS * self.point() + self.rows * DOUBLE * 4 * self.state_dim
+        factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else 0
+        both = 2 * self.seeds * self.posterior() + self.at_once(self.seeds * self.state_dim, factorisation)
+        return both + self.seeds * predictions
+
+    def point(self) -> int:
+        """Bytes of the prediction of one point."""
+        model = self.config.model
+        if isinstance(model, GaussianProcess):  # kernel rows; one output after the other on a CPU
+            return 3 * DOUBLE * self.centres() * (self.state_dim if self.accelerator else 1)
+        if isinstance(model, ProbabilisticEnsemble):  # activations; one member after the other on a CPU
+            return 3 * SINGLE * model.width * (model.members if self.accelerator else 1)
+        return 0
+
+    def planning(self, solver: Solver, imagination: Imagination, rollouts: int, horizon: int, prefix: str = "") -> Part:
+        """What a policy needs while it is made and run."""
+        config = self.config
+        at_once = min(rollouts, max(1, config.max_copies // self.seeds))
+        copies, particles = self.seeds * at_once, imagination.simulated_particles(config.model.ensemble_size)
+        controls = config.world.action_dim + imagination.extra_controls(self.state_dim)
+        rollout = 2 * self.seeds * rollouts * horizon * DOUBLE * (self.state_dim + self.input_dim + 1)
+        name, length = ("the evaluation of tasks", "evaluation_horizon") if prefix else ("planning", "horizon")
+        settings = f"seeds, max_copies, {prefix}rollouts, {length}"
+        if isinstance(solver, ICEM):
+            plans = solver.samples + solver.kept_elites
+            imagined = particles * (self.point() + solver.horizon * self.imagined(imagination))
+            planning = copies * plans * (imagined + solver.horizon * controls * DOUBLE * 8)
+            return Part(name, rollout + planning, f"{settings}, solver.samples, solver.horizon or the method's particles")
+        if isinstance(solver, SAC):
+            training = self.seeds * self.actor_critic(solver, controls)
+            return Part(name, rollout + training, f"{settings}, solver.starts, solver.horizon or solver.buffer")
+        return Part(name, rollout, settings)
+
+    def imagined(self, imagination: Imagination) -> int:
+        """Bytes of one imagined step of one particle."""
+        members = self.config.model.ensemble_size if imagination.needs_members else 0
+        return DOUBLE * self.state_dim * (IMAGINED + 2 * members)
+
+    def actor_critic(self, solver: SAC, controls: int) -> int:
+        """Bytes of one seed's training of soft actor-critic: the buffer, the batches and the networks."""
+        slots = max(1, min(solver.training_steps, solver.buffer // solver.transitions_per_step))
+        row = SINGLE * (2 * self.state_dim + controls + 1)
+        batches = solver.gradient_steps * solver.batch_size * (row + 2 * SINGLE * controls)
+        actor = _network(self.state_dim, solver.actor, 2 * controls)
+        critic = _network(self.state_dim + controls, solver.critic, 1)
+        imagine = solver.starts * (self.point() + solver.horizon * (row + DOUBLE * 3 * self.state_dim))
+        return 2 * slots * solver.transitions_per_step * row + 2 * batches + NETWORK_COPIES * (actor + 3 * critic) + imagine
+
+
+def _network(inputs: int, hidden: tuple[int, ...], outputs: int) -> int:
+    """Bytes of the weights and biases of a network."""
+    layers = (inputs, *hidden, outputs)
+    return SINGLE * sum((before + 1) * after for before, after in itertools.pairwise(layers))
