@@ -110,7 +110,7 @@ def check_answer(answer: Answer, words: Any, outcome: Outcome, one_line: bool = 
     elif answer.code == 2 and not said.strip():
         outcome.fault("traceback", f"{words}: exit code 2 without a message: {said[-500:]}")
     elif answer.code == 2 and one_line:
-        lines = answer.err.strip().splitlines()
+        lines = answer.err.strip().split("\n")
         if len(lines) != 1 or not lines[0].startswith("sonde: error: ") or len(lines[0]) > 5000:
             outcome.fault("traceback", f"{words}: expected one line that says what is wrong, got: {answer.err[-2000:]}")
 
