@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -125,7 +124,7 @@ def change_header(content: bytes, rng: Random) -> bytes:
     return struct.pack("<Q", length) + text + content[8 + size :]
 
 
-OF_CONTENT: tuple[Callable[[bytes, Random], bytes], ...] = (
+OF_CONTENT = (
     *(flip_bits, flip_bits, cut, add, double, change_digit, change_digit, change_number),
     *(change_lines, change_lines, nest, no_text, change_header),
 )

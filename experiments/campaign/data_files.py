@@ -60,7 +60,7 @@ def prepare(folder: Path) -> dict[str, Any]:
     states = rng.normal(size=(12, 3))
     arrays = {"states": states[:-1], "actions": rng.uniform(-1, 1, size=(11, 1)), "next_states": states[1:]}
     npz = io.BytesIO()
-    np.savez(npz, **arrays)
+    np.savez(npz, allow_pickle=False, **arrays)
     healthy: dict[str, Any] = {"npz": npz.getvalue(), "pairs": _as_pairs(arrays), "log": _as_log(arrays), "arrays": arrays}
     os.environ["MINARI_DATASETS_PATH"] = str(folder / "datasets")
     explore(TINY, folder / "run")
@@ -192,7 +192,7 @@ def _odd_arrays(healthy: dict[str, Any], rng: Random) -> tuple[bytes, str]:
     how = rng.choice(sorted(odd))
     arrays[name] = odd[how]
     out = io.BytesIO()
-    np.savez(out, **arrays)  # ty: ignore[invalid-argument-type]
+    np.savez(out, **arrays)
     return out.getvalue(), f"{how} {name}"
 
 

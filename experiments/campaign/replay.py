@@ -5,11 +5,12 @@ computed (plans, models, metrics) is taken from a recording of a quiet run. Such
 JAX, and spends its time on files.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import numpy as np
@@ -61,7 +62,7 @@ class Replayed:
 
 
 @contextmanager
-def recording() -> Iterator[list[Recorded]]:
+def recording() -> Generator[list[Recorded]]:
     """Record the rounds that are learned in this context, all of one run."""
     found, real = list[Recorded](), _run._learned
 
@@ -70,11 +71,8 @@ def recording() -> Iterator[list[Recorded]]:
         found.append(Recorded(trajectory, rows, jax.tree.map(np.asarray, explorer.params)))
         return rows, solved
 
-    _run._learned = learned
-    try:
+    with mock.patch.object(_run, "_learned", learned):
         yield found
-    finally:
-        _run._learned = real
 
 
 def replay(recorded: dict[int, list[Recorded]]) -> None:
