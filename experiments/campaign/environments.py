@@ -21,6 +21,7 @@ from experiments.campaign.sandbox import call, changed, check_answer, differing,
 
 ENVIRONMENT = """
 import os
+import pathlib
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box
@@ -29,21 +30,21 @@ class Arm(gymnasium.Env):
     steps = 0
 
     def __init__(self):
-        self.observation_space, self.action_space = Box(-np.inf, np.inf, (2,), np.float64), Box(-1, 1, (1,))
+        self.observation_space, self.action_space = Box(-np.inf, np.inf, (3,), np.float64), Box(-1, 1, (1,))
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.x = self.np_random.uniform(-1, 1, size=2)
+        self.x = self.np_random.uniform(-1, 1, size=3)
         return self.told("reset", (self.x, {}))
 
     def step(self, action):
-        self.x = np.array([self.x[0] + 0.1 * self.x[1], 0.9 * self.x[1] + 0.2 * action[0]])
+        self.x = np.array([self.x[0] + 0.1 * self.x[1], 0.9 * self.x[1] + 0.2 * action[0], 0.5 * self.x[2]])
         return self.told("step", (self.x, 0.0, False, False, {}))
 
     def told(self, what, answer):
         if not os.path.exists("fault"):
             return answer
-        where, at, kind = open("fault").read().split(" ", 2)
+        where, at, kind = pathlib.Path("fault").read_text().split(" ", 2)
         Arm.steps += where == what
         if where != what or Arm.steps != int(at):
             return answer
@@ -62,7 +63,7 @@ class Arm(gymnasium.Env):
             "nan": x * np.nan,
             "infinite": x * np.inf,
             "large": x * 1e300,
-            "shape": np.zeros(3),
+            "shape": np.zeros(4),
             "text": "left",
             "empty": None,
             "list": [0.0, [1.0]],
@@ -101,7 +102,7 @@ def function():
     raise ValueError("never")
 """
 TINY = [
-    *("--method", "random", "--model", "gp", "--model.steps", "2", "--model.rank", "8", "--rounds", "2", "--horizon", "4"),
+    *("--method", "random", "--model", "gp", "--model.steps", "3", "--model.rank", "16", "--rounds", "3", "--horizon", "12"),
     *("--evaluate-every", "0", "--holdout", "0", "--no-recalibrate"),
 ]
 KINDS = ("raise", "interrupt", "none", "fewer", "nan", "infinite", "large", "shape", "text", "empty", "list", "complex")

@@ -34,7 +34,7 @@ from sonde.worlds import OwnSystem
 OWN = replace(
     QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8, model=GaussianProcess(steps=3, rank=8)
 )
-OLD = replace(QUICK, rounds=1)
+OLD = replace(QUICK, rounds=1, capacity=QUICK.data_capacity)
 
 
 def measured(number: int) -> Trajectory:

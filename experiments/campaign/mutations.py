@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("--task", "swing-up"),
     "analyse": ("--out", "out.json", "--samples", "20"),
     "plot": ("--out", "out.png"),
-    "export": ("--out", "out.npz", "--initial-data"),
+    "export": ("--out", "out.npz"),
     "resume": (),
 }
 """Commands and their options, in the order in which they run; `resume` may change the folder, and gets a copy of its own."""
@@ -46,18 +46,19 @@ DERIVED = r"figures/.*|\.lock|(.*/)?\.[^/]*\.part"
 """Files that `resume` may write or remove although the run is damaged elsewhere: drawn again, or left by a killed process."""
 
 
-def prepare(folder: Path) -> dict[str, Any]:
+def prepare(folder: Path, initial_data: bool = True) -> dict[str, Any]:
     """Make the healthy run, and the answers of every command to it and to its first two rounds.
 
     Args:
         folder: Where to work.
+        initial_data: Whether the run has any; without, it is one that the tests have compiled.
 
     Returns:
         The folder of the run under `run`, the answers under `expected`, by number of rounds and command.
     """
     draw_numbers_only()
     (folder / "log.csv").write_text(CSV)
-    explore(replace(TINY, data=str(folder / "log.csv")), folder / "healthy")
+    explore(replace(TINY, data=str(folder / "log.csv") if initial_data else None), folder / "healthy")
     call("resume", str(folder / "healthy"))  # draws the figures
     expected: dict[int, dict[str, Any]] = {}
     for rounds in (3, 2):
@@ -78,6 +79,8 @@ def prepare(folder: Path) -> dict[str, Any]:
 
 def _command(name: str, run: Path, place: Path) -> Answer:
     options = [str(place / word) if word.startswith("out.") else word for word in COMMANDS[name]]
+    if name == "export" and (run / "data" / "initial.sha256").exists():
+        options.append("--initial-data")
     return call(name, str(run), *options)
 
 
