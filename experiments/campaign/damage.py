@@ -132,6 +132,15 @@ OF_CONTENT: tuple[Callable[[bytes, Random], bytes], ...] = (
 """Damage to the content of a file; what happens more often in life is listed twice."""
 
 
+def name_of(how: Callable[[bytes, Random], bytes]) -> str:
+    """The name of a kind of damage, for messages.
+
+    Args:
+        how: One of `OF_CONTENT`.
+    """
+    return getattr(how, "__name__", repr(how))
+
+
 def damage_content(folder: Path, rng: Random) -> str:
     """Change the content of one file.
 
@@ -145,7 +154,7 @@ def damage_content(folder: Path, rng: Random) -> str:
     path = rng.choice(files_of(folder))
     how = rng.choice(OF_CONTENT)
     path.write_bytes(how(path.read_bytes(), rng))
-    return f"{how.__name__} {path.relative_to(folder)}"
+    return f"{name_of(how)} {path.relative_to(folder)}"
 
 
 def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -63,7 +63,7 @@ def _reached_run(store: RunStore, *_: Any, **__: Any) -> Any:
 
 
 @contextmanager
-def checks_only() -> Iterator[None]:
+def checks_only() -> Generator[None]:
     """Let commands end where their checks end and the work begins."""
     places = (
         *((_run, "run", _reached_run), (_sweep, "run_sweep", _reached), (_demo, "run_and_draw", _reached)),

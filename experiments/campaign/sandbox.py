@@ -6,7 +6,7 @@ import os
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 
 @contextmanager
-def caught_output() -> Iterator[list[str]]:
+def caught_output() -> Generator[list[str]]:
     """Take what this process prints, also from native code; the list has both streams afterwards."""
     said: list[str] = []
     sys.stdout.flush()
@@ -77,7 +77,8 @@ def call(*words: str) -> Answer:
     """
     from sonde.cli import _main
 
-    before, _main.cache_compilations = sys.argv, lambda: None
+    before = sys.argv
+    setattr(_main, "cache_compilations", lambda: None)  # noqa: B010 (this process has a cache of its own)
     code = 0
     with caught_output() as said:
         try:

@@ -9,7 +9,7 @@ import builtins
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -70,7 +70,7 @@ class Trigger:
 
 
 @contextmanager
-def at_lines(trigger: Trigger) -> Iterator[None]:
+def at_lines(trigger: Trigger) -> Generator[None]:
     """Let every line of the package be an event.
 
     Args:
@@ -94,7 +94,7 @@ def at_lines(trigger: Trigger) -> Iterator[None]:
 
 
 @contextmanager
-def at_calls(trigger: Trigger) -> Iterator[None]:
+def at_calls(trigger: Trigger) -> Generator[None]:
     """Let every call of a function of the operating system be an event; a file is half written before the disk is full.
 
     Args:
