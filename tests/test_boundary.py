@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,6 +186,16 @@ def test_only_regular_files_of_limited_size_are_read(tmp_path):
             read_limited(path, 9)
 
 
+def test_reading_takes_the_memory_of_the_file_and_not_of_the_limit(tmp_path):
+    (tmp_path / "file").write_bytes(b"12345")
+    tracemalloc.start()
+    try:
+        assert read_limited(tmp_path / "file", 2**28) == b"12345"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
 def test_nul_in_a_folder_is_rejected():
     for use in (lambda: RunStore.create(Path("a\0b"), TINY), lambda: RunStore.open(Path("a\0b"))):
         with pytest.raises(SondeError):
@@ -299,6 +311,8 @@ def test_any_damage_to_a_config_is_taken_or_rejected(text, data):
         ("explore", "gym:\0"),
         ("explore", "pendulum-gp-lite", "--rounds", "2147483647", "--horizon", "2147483647"),
         ("explore", "pendulum-gp-lite", "--data", "/dev/zero.csv"),
+        ("explore", "pendulum-gp-lite", "--model.noise-std", "1e308"),
+        ("explore", "pendulum-gp-lite", "--model.signal-std", "1e-320"),
     ],
 )
 def test_odd_words_are_rejected(args, monkeypatch, capsys, tmp_path):
@@ -585,6 +599,7 @@ def test_process_that_dies_is_one_sentence(when, tmp_path, capfd):
     options = json.dumps({"when": when, "parent": os.getpid()})
     world = GymWorld(f"{tmp_path}/dying.py:Dies", options=options, processes=True)
     with contextlib.ExitStack() as stack:
+        warned = stack.enter_context(warnings.catch_warnings(record=True, action="always"))
         if when != "close":
             stack.enter_context(pytest.raises(SondeError, match="its process ended"))
         copies = world.open(2)
@@ -594,4 +609,42 @@ def test_process_that_dies_is_one_sentence(when, tmp_path, capfd):
     import gc
 
     gc.collect()
+    assert not [warning for warning in warned if "Calling `close`" in str(warning.message)]
     assert "Traceback" not in "".join(capfd.readouterr())
+
+
+# ---- worlds in JAX -----------------------------------------------------------------------------------------------------------
+
+FAILING = """
+import jax.numpy as jnp
+from sonde.worlds import Pendulum
+
+class Raises(Pendulum):
+    def step(self, x, u, key):
+        raise RuntimeError("no such thing\\nat all")
+
+class Shape(Pendulum):
+    def step(self, x, u, key):
+        return jnp.zeros(5)
+
+class Start(Pendulum):
+    def reset(self, key):
+        return None
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Raises", "Raises: its step failed: RuntimeError: no such thing"),
+        ("Shape", "Shape: its step must return a state [3], got"),
+        ("Start", "Start: its reset must return a state [3], got None"),
+    ],
+)
+def test_world_in_jax_that_fails_is_one_sentence_and_leaves_no_folder(name, message, tmp_path, monkeypatch, capsys):
+    (tmp_path / "failing.py").write_text(FAILING)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert call(monkeypatch, "explore", f"{tmp_path / 'failing.py'}:{name}", "--out", str(tmp_path / "run")) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"sonde: error: {message}") and said.count("\n") == 1
+    assert not (tmp_path / "run").exists()

@@ -22,7 +22,7 @@ from sonde.runs._store import RunStore
 from sonde.runs.figures import draw_calibration, draw_curves, draw_run, draw_states
 from sonde.runs.figures._calibration import AFTER, BEFORE, calibration_figure
 from sonde.runs.figures._curves import curve, draw_panel, drawn_metrics, grouped, labels
-from sonde.runs.figures._states import round_of, states_figure, uncertainty_field
+from sonde.runs.figures._states import _draw_points, round_of, states_figure, uncertainty_field
 from sonde.runs.figures._style import LOOKS, OTHER_LOOK, STYLE
 from sonde.solvers import ICEM
 from sonde.worlds import Pendulum, Plane, World
@@ -412,3 +412,10 @@ def test_grouping_ignores_only_settings_that_do_not_change_a_round(tmp_path):
     first = fake_run(tmp_path / "a", **base)
     groups = grouped([first, other_horizon, other_task_steps, rarely])
     assert [len(group.seeds) for group in groups] == [2, 1, 1]
+
+
+def test_each_of_many_rounds_has_a_colour():
+    rounds = np.arange(1, 301)
+    points = _draw_points(Figure().subplots(), rounds * 1.0, rounds * 1.0, rounds)
+    colours = points.to_rgba(rounds)
+    assert len(np.unique(colours, axis=0)) > 250 and not np.array_equal(colours[254], colours[299])

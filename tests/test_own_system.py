@@ -475,3 +475,40 @@ def test_example_and_documentation_are_the_same_program():
     for block in blocks:
         indented = [textwrap.indent(block, " " * depth) for depth in (0, 4, 8)]
         assert any(text in example for text in indented), f"not in the example:\n{block}"
+
+
+def test_round_is_told_once_even_if_the_second_try_fails_too(finished, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("input/output error")
+
+    class Fails(Callback):
+        def on_round_end(self, round_number, rows):
+            if round_number == 2:
+                raise KeyboardInterrupt
+
+    with Experiment(tmp_path / "run", CONFIG, [Fails()]) as experiment:
+        experiment.tell(measured(1))
+        with pytest.raises(KeyboardInterrupt):
+            experiment.tell(measured(2))
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="input/output"):
+            patch.setattr(RunStore, "load_metrics", fail)
+            experiment.tell(measured(2))
+        (row,) = experiment.tell(measured(2))
+        assert row["round"] == experiment.round == 2
+        experiment.tell(measured(3))
+    assert files(tmp_path / "run") == files(finished)
+
+
+def test_round_that_fails_is_undone_even_if_the_disk_cannot_be_looked_at(finished, tmp_path, monkeypatch):
+    def fail(*_):
+        raise OSError("input/output error")
+
+    with Experiment(tmp_path / "run", CONFIG) as experiment:
+        for number in (1, 2, 3):
+            with monkeypatch.context() as patch, pytest.raises(OSError, match="input/output"):
+                patch.setattr(RunStore, "save_checkpoint", fail)
+                patch.setattr(RunStore, "checkpoints", fail)
+                experiment.tell(measured(number))
+            assert experiment.round == number - 1
+            experiment.tell(measured(number))
+    assert files(tmp_path / "run") == files(finished)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -125,20 +124,11 @@ def change_header(content: bytes, rng: Random) -> bytes:
     return struct.pack("<Q", length) + text + content[8 + size :]
 
 
-OF_CONTENT: tuple[Callable[[bytes, Random], bytes], ...] = (
+OF_CONTENT = (
     *(flip_bits, flip_bits, cut, add, double, change_digit, change_digit, change_number),
     *(change_lines, change_lines, nest, no_text, change_header),
 )
 """Damage to the content of a file; what happens more often in life is listed twice."""
-
-
-def name_of(how: Callable[[bytes, Random], bytes]) -> str:
-    """The name of a kind of damage, for messages.
-
-    Args:
-        how: One of `OF_CONTENT`.
-    """
-    return getattr(how, "__name__", repr(how))
 
 
 def damage_content(folder: Path, rng: Random) -> str:
@@ -154,7 +144,7 @@ def damage_content(folder: Path, rng: Random) -> str:
     path = rng.choice(files_of(folder))
     how = rng.choice(OF_CONTENT)
     path.write_bytes(how(path.read_bytes(), rng))
-    return f"{name_of(how)} {path.relative_to(folder)}"
+    return f"{how.__name__} {path.relative_to(folder)}"
 
 
 def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
@@ -188,7 +178,7 @@ def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
         path.symlink_to(rng.choice((sentinel / "thesis.txt", sentinel / "work" / path.name, sentinel, path, "/dev/zero")))
     elif how == "link folder":
         name = rng.choice(("data", "checkpoints", "figures"))
-        shutil.rmtree(folder / name)
+        remove(folder / name)
         (folder / name).symlink_to(sentinel / "work")
         return f"link folder {name}"
     elif how == "link beside":
@@ -201,7 +191,7 @@ def damage_tree(folder: Path, sentinel: Path, rng: Random) -> str:
         os.mkfifo(path)
     elif how == "delete folder":
         name = rng.choice(("data", "checkpoints", "figures"))
-        shutil.rmtree(folder / name)
+        remove(folder / name)
         return f"delete folder {name}"
     else:  # add
         beside = rng.choice(every)
@@ -226,6 +216,18 @@ TREE = (
     "add",
 )
 """Damage to files as a whole."""
+
+
+def remove(path: Path) -> None:
+    """Delete a folder with all that is in it, a link, or nothing.
+
+    Args:
+        path: The folder.
+    """
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def files_of(folder: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.campaign.damage import OF_CONTENT, files_of, name_of
+from experiments.campaign.damage import OF_CONTENT, files_of
 from experiments.campaign.harness import Outcome
 from experiments.campaign.options import checks_only
 from experiments.campaign.sandbox import TINY, call, caught_output, check_answer
@@ -60,7 +60,7 @@ def prepare(folder: Path) -> dict[str, Any]:
     states = rng.normal(size=(12, 3))
     arrays = {"states": states[:-1], "actions": rng.uniform(-1, 1, size=(11, 1)), "next_states": states[1:]}
     npz = io.BytesIO()
-    np.savez(npz, states=arrays["states"], actions=arrays["actions"], next_states=arrays["next_states"])
+    np.savez(npz, allow_pickle=False, **arrays)
     healthy: dict[str, Any] = {"npz": npz.getvalue(), "pairs": _as_pairs(arrays), "log": _as_log(arrays), "arrays": arrays}
     os.environ["MINARI_DATASETS_PATH"] = str(folder / "datasets")
     explore(TINY, folder / "run")
@@ -131,7 +131,7 @@ def _damaged(kind: str, healthy: dict[str, Any], rng: Random) -> tuple[bytes, st
     if kind == "cells":
         return _odd_cells(healthy[rng.choice(("pairs", "log"))], rng)
     how = rng.choice(OF_CONTENT)
-    return how(healthy[kind], rng), f"{name_of(how)} {kind}"
+    return how(healthy[kind], rng), f"{how.__name__} {kind}"
 
 
 def _inside_npz(healthy: dict[str, Any], rng: Random) -> tuple[bytes, str]:
@@ -156,7 +156,7 @@ def _inside_npz(healthy: dict[str, Any], rng: Random) -> tuple[bytes, str]:
             if rng.random() < 0.03:
                 name = rng.choice(("../../x.npy", "states", "/abs.npy", "states.npy"))
             new.writestr(name, content)
-    return out.getvalue(), f"{name_of(how)} {chosen} inside npz"
+    return out.getvalue(), f"{how.__name__} {chosen} inside npz"
 
 
 def _odd_arrays(healthy: dict[str, Any], rng: Random) -> tuple[bytes, str]:
@@ -237,7 +237,7 @@ def _damaged_dataset(healthy: dict[str, Any], rng: Random, folder: Path) -> tupl
         path.unlink()
         return f"minari:{DATASET}", f"delete {path.name} of a dataset"
     path.write_bytes(how(path.read_bytes(), rng))
-    return f"minari:{DATASET}", f"{name_of(how)} {path.name} of a dataset"
+    return f"minari:{DATASET}", f"{how.__name__} {path.name} of a dataset"
 
 
 def _compare(

@@ -186,7 +186,7 @@ def _faulty_arm(prepared: dict[str, Any], rng: Random, folder: Path, outcome: Ou
 def _reset_count() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith("sonde_user_arm"):
-            vars(module)["Arm"].steps = 0
+            module.Arm.steps = 0
 
 
 def _dying_arm(prepared: dict[str, Any], rng: Random, folder: Path, outcome: Outcome) -> None:

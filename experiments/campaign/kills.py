@@ -1,9 +1,9 @@
 """Kill -9 at random moments, up to three times in a row, then complete the run: its files must be those of a quiet run.
 
-A worker imports everything but starts no computation, so that it can fork. Each process that will be killed first does a run
-of its own, which compiles all programs, then says that it is ready, and is killed within the time that the work then takes:
-so kills hit the moments in which files are written. One in ten is killed before that, while it starts. A process that is
-never killed completes runs and compares them.
+A worker imports everything but starts no computation, so that it can fork. Of ten processes nine take what is computed from a
+recording of a quiet run (`replay`), so that they do nothing but write files, at which kills are aimed. The others compute: they
+first do a run of their own, which compiles all programs, say that they are ready, and are killed within the time that the work
+then takes, or while they still start. A process that is never killed completes runs, computing what is left, and compares them.
 """
 
 import multiprocessing
@@ -12,15 +12,18 @@ import select
 import shutil
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import jax
 import numpy as np
 
 from experiments.campaign.harness import Outcome
+from experiments.campaign.replay import Recorded, recording, replay
 from experiments.campaign.sandbox import QUICK, call, differing, draw_numbers_only, results, tree
 from sonde.data import Trajectory
 from sonde.models import GaussianProcess
@@ -32,8 +35,6 @@ OWN = replace(
     QUICK, world=OwnSystem(("angle", "speed"), ("torque",)), seeds=1, horizon=8, model=GaussianProcess(steps=3, rank=8)
 )
 OLD = replace(QUICK, rounds=1)
-MOST = 3
-"""Most kills of one run."""
 
 
 def measured(number: int) -> Trajectory:
@@ -86,8 +87,6 @@ WAYS: dict[str, Callable[[Path], None]] = {
     "overwrite": run_overwrite,
 }
 """What is killed."""
-LENGTHS = {"explore": 0.35, "command": 0.8, "script": 0.5, "overwrite": 0.35}
-"""Seconds that each takes, at first; measured by the process that completes runs."""
 
 
 class Finisher:
@@ -103,7 +102,9 @@ class Finisher:
         self.pipe, other = context.Pipe()
         self.process = context.Process(target=_finish, args=(folder, other), daemon=True)
         self.process.start()
-        self.lengths: dict[str, float] = self.pipe.recv()
+        self.lengths: dict[str, float]
+        self.recorded: dict[str, dict[int, list[Recorded]]]
+        self.lengths, self.recorded = self.pipe.recv()
 
     def complete(self, way: str, folder: Path) -> tuple[str, str] | None:
         """Complete a run.
@@ -121,14 +122,17 @@ class Finisher:
 
 def _finish(folder: Path, pipe: Any) -> None:
     draw_numbers_only()
-    quiet, lengths = {}, dict(LENGTHS)
+    quiet, lengths, recorded = {}, {}, {}
+    with recording() as old:
+        explore(OLD, folder.parent / "old")
     for way, work in WAYS.items():
         for name in ("first", "second"):  # the second has its programs
             began = time.monotonic()
-            work(folder / way / name)
+            with recording() as rounds:
+                work(folder / way / name)
             lengths[way] = time.monotonic() - began
-        quiet[way] = results(folder / way / "second")
-    pipe.send(lengths)
+        quiet[way], recorded[way] = results(folder / way / "second"), {OLD.rounds: old, QUICK.rounds: rounds}
+    pipe.send((lengths, recorded))
     while True:
         way, place = pipe.recv()
         try:
@@ -147,11 +151,17 @@ def prepare(folder: Path) -> dict[str, Any]:
     """
     draw_numbers_only()
     finisher = Finisher(folder / "quiet")
-    if os.fork() == 0:
-        explore(OLD, folder / "old")
-        os._exit(0)
-    os.wait()
-    return {"finisher": finisher, "old": folder / "old", "old tree": _without_lock(folder / "old")}
+    prepared: dict[str, Any] = {"finisher": finisher, "old": folder / "old", "old tree": _without_lock(folder / "old")}
+    prepared["lengths"] = {}
+    for way in WAYS:
+        run = folder / "lengths" / way
+        if way == "overwrite":
+            shutil.copytree(folder / "old", run)
+        began = time.monotonic()
+        ended = _killed(way, run, finisher.recorded[way], None)
+        prepared["lengths"][way] = time.monotonic() - began
+        assert ended == 0, (way, (run.parent / "said").read_text())
+    return prepared
 
 
 def _without_lock(folder: Path) -> dict[str, str]:
@@ -170,12 +180,22 @@ def case(prepared: dict[str, Any], rng: Random, folder: Path, outcome: Outcome) 
     way, run, finisher = rng.choice(tuple(WAYS)), folder / "run", prepared["finisher"]
     if way == "overwrite":
         shutil.copytree(prepared["old"], run)
-    history = []
+    history, warm = [], folder / "warm"
+    warm.mkdir()
     for depth in range(rng.choice((1, 2, 2, 3, 3, 3))):
-        share = rng.random() * 1.1 if rng.random() < 0.9 else None  # None: while it starts
-        history.append(f"{way} {'at the start' if share is None else f'after {share:.3f} of its time'}")
-        ended = _killed(way, run, share, finisher.lengths[way], rng, folder / f"warm{depth}")
-        outcome.count("kills" if ended == -signal.SIGKILL else "ends before the kill")
+        share = rng.random()
+        if rng.random() < 0.9:
+            history.append(f"{way} after {share:.3f} of its time")
+            ended = _killed(way, run, finisher.recorded[way], share * prepared["lengths"][way])
+            done = "kills, rounds replayed"
+        else:
+            starts = rng.random() < 0.2
+            history.append(f"{way}, computing, {'at its start' if starts else f'after {share:.3f} of its time'}")
+            ended = _killed_computing(
+                way, run, 2 * share if starts else share * finisher.lengths[way], starts, warm / str(depth)
+            )
+            done = "kills, rounds computed"
+        outcome.count(done if ended == -signal.SIGKILL else "ends before the kill")
         if ended not in (0, -signal.SIGKILL):
             outcome.fault("traceback", f"{history}: exit code {ended}: {_said(folder)}")
         if way == "overwrite" and _is_old(run) and (lost := _lost(prepared["old tree"], run)):
@@ -208,44 +228,51 @@ def _said(folder: Path) -> str:
     return path.read_text(errors="replace")[-2000:] if path.exists() else ""
 
 
-def _killed(way: str, run: Path, share: float | None, length: float, rng: Random, warm: Path) -> int:
-    """Start a process, kill it, and return its exit code."""
+def _killed(way: str, run: Path, recorded: dict[int, list[Recorded]], seconds: float | None) -> int:
+    """Start a process that replays its rounds, kill it after some time, and return its exit code."""
+    process = os.fork()
+    if process == 0:
+        replay(recorded)
+        _work(way, run, None)
+    if seconds is not None:
+        time.sleep(seconds)
+        os.kill(process, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def _killed_computing(way: str, run: Path, seconds: float, starts: bool, warm: Path) -> int:
+    """The same with a process that computes: after some time of its work, or of its start."""
     ready, done = os.pipe()
     process = os.fork()
     if process == 0:
         os.close(ready)
-        _be_killed(way, run, warm, done)
+        _work(way, run, warm, done)
     os.close(done)
-    if share is None:
-        time.sleep(rng.random() * 2.0)
-    else:
+    if not starts:
         select.select([ready], [], [], 120)
-        time.sleep(share * length)
+    time.sleep(seconds)
     os.close(ready)
     os.kill(process, signal.SIGKILL)
-    _, status = os.waitpid(process, 0)
-    return os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
-def _be_killed(way: str, run: Path, warm: Path, done: int) -> None:
-    """Compile everything, say so, and work until the kill."""
-    import jax
-
+def _work(way: str, run: Path, warm: Path | None, done: int | None = None) -> None:
+    """Work until the kill; with a folder to warm up in, compile everything first, and say so."""
     # a process that will be killed does not write to the cache of compiled programs
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", 2**60)
+    run.parent.mkdir(parents=True, exist_ok=True)
     said = os.open(run.parent / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(said, 1)
     os.dup2(said, 2)
     code = 1
     try:
-        if way == "overwrite":
-            explore(OLD, warm)
-        WAYS[way](warm)
-        os.write(done, b"!")
+        if warm is not None and done is not None:
+            if way == "overwrite":
+                explore(OLD, warm)
+            WAYS[way](warm)
+            os.write(done, b"!")
         WAYS[way](run)
         code = 0
     except BaseException:
-        import traceback
-
         traceback.print_exc()
     os._exit(code)

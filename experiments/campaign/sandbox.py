@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -78,7 +79,7 @@ def call(*words: str) -> Answer:
     from sonde.cli import _main
 
     before = sys.argv
-    setattr(_main, "cache_compilations", lambda: None)  # noqa: B010 (this process has a cache of its own)
+    setattr(_main, "cache_compilations", lambda: None)  # noqa: B010 (the campaign has its own cache)
     code = 0
     with caught_output() as said:
         try:
@@ -110,7 +111,7 @@ def check_answer(answer: Answer, words: Any, outcome: Outcome, one_line: bool = 
     elif answer.code == 2 and not said.strip():
         outcome.fault("traceback", f"{words}: exit code 2 without a message: {said[-500:]}")
     elif answer.code == 2 and one_line:
-        lines = answer.err.strip().splitlines()
+        lines = answer.err.strip().split("\n")
         if len(lines) != 1 or not lines[0].startswith("sonde: error: ") or len(lines[0]) > 5000:
             outcome.fault("traceback", f"{words}: expected one line that says what is wrong, got: {answer.err[-2000:]}")
 
@@ -150,13 +151,15 @@ def changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str]:
     return found | {name: "changed" for name in before.keys() & after.keys() if before[name] != after[name]}
 
 
-def results(folder: Path) -> dict[str, Any]:
+def results(folder: Path, names: str = ".*") -> dict[str, Any]:
     """Everything of a run that must not depend on interruptions: files byte by byte, metrics without times.
 
     Args:
         folder: The run.
+        names: Pattern of the files that count.
     """
-    files = {str(path.relative_to(folder)) for name in ("data", "checkpoints") for path in (folder / name).iterdir()}
+    every = (path for name in ("data", "checkpoints") for path in (folder / name).iterdir())
+    files = {name for path in every if re.fullmatch(names, name := str(path.relative_to(folder)))}
     found: dict[str, Any] = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     found["metrics"] = [{k: v for k, v in row.items() if not k.startswith("seconds/")} for row in rows]

@@ -36,6 +36,10 @@ LARGEST = 2**31 - 1
 """Largest whole number of a setting: sizes and indices of arrays have 32 bits."""
 
 
+MAGNITUDE = 1e100
+"""Largest real number of a setting, and the inverse of the smallest above 0: their squares can be computed with."""
+
+
 def whole(owner: str, **values: int) -> None:
     """Reject values that are not integers above 0.
 
@@ -59,6 +63,8 @@ def positive(owner: str, **values: float | int) -> None:
     for name, value in values.items():
         if not 0 < value < float("inf"):
             raise SondeError(f"{owner}: {name} must be above 0, got {value}")
+        if not 1 / MAGNITUDE <= value <= MAGNITUDE:
+            raise SondeError(f"{owner}: {name} must lie between {1 / MAGNITUDE:g} and {MAGNITUDE:g}, got {value:g}")
         _at_most(owner, name, value)
 
 

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from sonde._internal.errors import SondeError, one_of
+from sonde._internal.errors import SondeError, first_line, one_of
+from sonde._internal.precision import double_precision
 from sonde._internal.user_code import is_in_file, load_from_file, with_absolute_path
 from sonde.imagination import IMAGINATIONS, Imagination
 from sonde.methods import METHODS, Method, method_named
@@ -19,7 +21,7 @@ from sonde.models import BETA_RULES, KERNELS, MODELS, BetaRule, Kernel, Model
 from sonde.objectives import OBJECTIVES, Objective
 from sonde.runs import PRESETS, RunConfig, default_config
 from sonde.solvers import SOLVERS, Solver
-from sonde.worlds import WORLDS, GymWorld, HostWorld, OwnSystem, World
+from sonde.worlds import WORLDS, GymWorld, HostWorld, JaxWorld, OwnSystem, World
 
 GYM = "gym:"
 _OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
@@ -130,7 +132,7 @@ def _from_file(name: str) -> Any:
 
 
 def try_world(world: World) -> None:
-    """Take one step on a host world, so that one that fails does so before a folder is made.
+    """Take one step on a host world, and trace one on a world in JAX: one that fails does so before a folder is made.
 
     Args:
         world: The world to explore.
@@ -142,6 +144,24 @@ def try_world(world: World) -> None:
             copies.step(np.zeros((1, world.action_dim)))
         finally:
             copies.close()
+    elif isinstance(world, JaxWorld):
+        _trace(world)
+
+
+@double_precision
+def _trace(world: JaxWorld) -> None:
+    """Find out whether a world in JAX can be reset and stepped, without computing anything."""
+    name, spec = type(world).__name__, world.spec
+    state, action = (jax.ShapeDtypeStruct((size,), np.float64) for size in (spec.state_dim, spec.action_dim))
+    for what, function, given in (("reset", world.reset, ()), ("step", world.step, (state, action))):
+        try:
+            found = jax.eval_shape(function, *given, jax.random.key(0))
+        except SondeError:
+            raise
+        except Exception as error:
+            raise SondeError(f"{name}: its {what} failed: {type(error).__name__}: {first_line(error)}") from error
+        if getattr(found, "shape", None) != state.shape:
+            raise SondeError(f"{name}: its {what} must return a state {list(state.shape)}, got {found}")
 
 
 def with_parts(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]]:

@@ -14,6 +14,7 @@ import platform
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Generator, Iterator, Sequence
 from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
@@ -214,7 +215,8 @@ class ProcessCopies(AsyncVectorEnv):
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
         """End all processes, also those of which the others know nothing any more."""
         try:
-            super().close_extras(timeout, terminate)
+            with warnings.catch_warnings(action="ignore"):  # about a call that a process did not answer before it died
+                super().close_extras(timeout, terminate)
         except Exception:  # a process that has died does not answer
             for process in getattr(self, "processes", ()):
                 process.kill()

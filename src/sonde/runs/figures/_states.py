@@ -115,9 +115,10 @@ def _title(explorer: Explorer, over_field: bool) -> str:
 
 def _draw_points(ax: Axes, x: np.ndarray, y: np.ndarray, rounds: np.ndarray) -> ScalarMappable:
     """Draw points [n] coloured by round."""
-    norm = BoundaryNorm(np.arange(0.5, rounds.max() + 1), 256)
+    colours = matplotlib.colormaps["plasma"].resampled(max(256, int(rounds.max())))  # one for each round at least
+    norm = BoundaryNorm(np.arange(0.5, rounds.max() + 1), colours.N)
     size = float(np.clip(24 * 1000 / len(rounds), 5, 24))  # many points would hide each other
-    return ax.scatter(x, y, c=rounds, norm=norm, cmap="plasma", s=size, edgecolors="0.1", linewidths=0.4 * size / 24)
+    return ax.scatter(x, y, c=rounds, norm=norm, cmap=colours, s=size, edgecolors="0.1", linewidths=0.4 * size / 24)
 
 
 def _draw_field(
