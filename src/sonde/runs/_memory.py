@@ -18,6 +18,7 @@ from sonde.evaluation._metrics import COMMON_RANK
 from sonde.imagination import Imagination
 from sonde.models._base import ROWS
 from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
+from sonde.models._calibration import calibration_bytes
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
@@ -32,7 +33,6 @@ PROGRAMS = 200_000_000  # compiled programs, and freed memory that the allocator
 DATA_COPIES = 6  # the buffers before and after a round, what was read or is written, and inputs and targets in other units
 IMAGINED = 3  # arrays [plans, particles, steps, dx] that live while plans are imagined
 NETWORK_COPIES = 7  # of the weights of a network that is trained: optimiser, gradient, and the loop's own
-RECALIBRATED = 20  # arrays [rows, dx] that live during recalibration, most of them comparisons with all levels
 
 
 class Part(NamedTuple):
@@ -221,7 +221,8 @@ class _Sizes:
         model = self.config.model
         factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else self.posterior()
         both = 2 * self.seeds * self.posterior() + self.at_once(self.seeds * self.state_dim, factorisation)
-        return both + self.seeds * (ROWS * self.point() + RECALIBRATED * self.rows * self.state_dim * DOUBLE)
+        needed = calibration_bytes(self.rows, self.state_dim)
+        return both + self.at_once(self.seeds, needed) + ROWS * self.point() + self.posterior()
 
     def point(self) -> int:
         """Bytes of the prediction of one point."""
