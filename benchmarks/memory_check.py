@@ -34,7 +34,7 @@ _SHORT = RunConfig(
     solver=ICEM(samples=50, elites=10, iterations=1),
 )
 _FAST = GaussianProcess(steps=2, fit_points=200)
-_ENSEMBLE = ProbabilisticEnsemble(members=7, max_steps=20)
+_ENSEMBLE = ProbabilisticEnsemble(members=7, max_steps=2)
 _GP = replace(_SHORT, model=_FAST)
 _PE = replace(_SHORT, model=_ENSEMBLE, confidence=Confidence(holdout=0.2, recalibrate=True))
 
@@ -46,6 +46,7 @@ def _many_copies(config: RunConfig) -> RunConfig:
 
 
 CASES = (
+    Case("gp, 1000000 rows, rank 64", replace(_GP, model=replace(_FAST, rank=64)), 1_000_000),
     Case("gp, 300000 rows, rank 64", replace(_GP, model=replace(_FAST, rank=64)), 300_000),
     Case("gp, 40000 rows, rank 640", replace(_GP, model=replace(_FAST, rank=640)), 40_000),
     Case("gp, exact, 3000 rows", replace(_GP, model=replace(_FAST, rank=0)), 3000),
@@ -55,7 +56,7 @@ CASES = (
     Case("pe, width 2048", replace(_PE, seeds=2, model=replace(_ENSEMBLE, width=2048)), 1000),
     Case("pe, 100 copies", _many_copies(_PE), 200),
 )
-QUICK = ("gp, exact, 3000 rows", "pe, width 2048")
+QUICK = ("gp, 300000 rows, rank 64", "pe, width 2048")
 PEAK = """
 import gc, tempfile, time
 from dataclasses import replace

@@ -73,6 +73,7 @@ def test_kills_and_a_long_run_lose_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # pipes of processes that died
 def test_faulty_environments_are_survived(home):
     folder = home / "environments" / "prepared"
     folder.mkdir(parents=True)

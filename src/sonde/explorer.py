@@ -25,7 +25,8 @@ from sonde.control._deadline import seconds_per_action
 from sonde.data import Data, SystemSpec, Trajectory
 from sonde.methods import Method
 from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
-from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate
+from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
+from sonde.models._outputs import seed_by_seed
 from sonde.solvers import ControlProblem, RandomPolicy, Solver, solve
 
 
@@ -59,7 +60,8 @@ def _condition(model: Model, params: Any, data: Data, confidence: Confidence) ->
         plain, unseen = _with_and_without(model, params, data, holdout)
         posterior, calibration = plain, None
         if holdout > 0:
-            calibration = calibrate(unseen, data, data.held_out(holdout))
+            needed = calibration_bytes(data.capacity, data.states.shape[-1])
+            calibration = seed_by_seed(calibrate, unseen, data, data.held_out(holdout), bytes_each=needed)
             if confidence.recalibrate:
                 posterior, unseen = (RecalibratedPosterior(each, calibration.factors) for each in (plain, unseen))
         if confidence.beta_rule is not None:

@@ -205,6 +205,16 @@ def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity
     return Calibration(fit_factors(prediction, truth, held_out), before, after)
 
 
+def calibration_bytes(rows: int, state_dim: int) -> int:
+    """Working memory of `calibrate`, without that of a prediction; most of it is for comparisons with all levels.
+
+    Args:
+        rows: Number of rows of the data.
+        state_dim: Number of state dimensions.
+    """
+    return 8 * 20 * rows * state_dim
+
+
 def _coverage(error_in_stds: Float[Array, "N dx"], rows: Bool[Array, " N"], levels: np.ndarray) -> Float[Array, "L dx"]:
     confidence = erf(error_in_stds / jnp.sqrt(2.0))
     inside = confidence[None] <= jnp.asarray(levels)[:, None, None]

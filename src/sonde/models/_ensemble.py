@@ -171,11 +171,12 @@ class ProbabilisticEnsemble(Model):
                 return cast(Network, optax.apply_updates(network, updates)), state
 
             start = self._new_moments(network) if moments is None else moments
-            return loop(step, (network, start), batch, jnp.minimum(self.epochs * batches, self.max_steps))
+            network, state = loop(step, (network, start), batch, jnp.minimum(self.epochs * batches, self.max_steps))
+            return network, state if self.keep_optimiser_state else None  # of all members, it takes twice their memory
 
         members = networks, params.moments, jax.random.split(order_key, self.members)
         networks, moments = over_members(partial(train, one_by_one), *members, elsewhere=partial(train, in_chunks))
-        return EnsembleParams(networks, inputs, targets, moments if self.keep_optimiser_state else None)
+        return EnsembleParams(networks, inputs, targets, moments)
 
     def _optimiser(self) -> optax.GradientTransformation:
         if self.optimiser == "adamw":

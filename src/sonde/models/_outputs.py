@@ -40,6 +40,21 @@ def over_outputs(function: Callable[[Any, Any], Any], shared: Any, own: Any, byt
     return of_seed(shared, own)
 
 
+def seed_by_seed(function: Callable[..., Any], *arguments: Any, bytes_each: int) -> Any:
+    """Call a function of one seed; under `vmap` over seeds, for as many of them at once as `in_chunks` allows.
+
+    Args:
+        function: Function of the arguments; it closes over no arrays.
+        *arguments: Pytrees of one seed.
+        bytes_each: Working memory of one call.
+
+    Returns:
+        The result of the function.
+    """
+    found = over_outputs(lambda arguments, _: function(*arguments), arguments, jnp.zeros(1), bytes_each)
+    return jax.tree.map(lambda leaf: leaf[0], found)
+
+
 def _of_seeds(function: Callable[[Any, Any], Any], shared: Any, own: Any, bytes_each: int) -> Any:
     """The same with a leading axis S on all arrays."""
     seeds, outputs = jax.tree.leaves(own)[0].shape[:2]

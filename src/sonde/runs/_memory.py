@@ -18,6 +18,7 @@ from sonde.evaluation._metrics import COMMON_RANK
 from sonde.imagination import Imagination
 from sonde.models._base import ROWS
 from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
+from sonde.models._calibration import calibration_bytes
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
@@ -28,7 +29,9 @@ from sonde.solvers import ICEM, SAC, Solver
 DOUBLE, SINGLE = 8, 4
 LARGEST_MACHINE = 2**60
 REACHABLE = 2000  # points of a reachable set, about
-IMAGINED = 6  # arrays [plans, particles, steps, dx] that live while plans are imagined
+PROGRAMS = 200_000_000  # compiled programs, and freed memory that the allocator keeps
+DATA_COPIES = 6  # the buffers before and after a round, what was read or is written, and inputs and targets in other units
+IMAGINED = 3  # arrays [plans, particles, steps, dx] that live while plans are imagined
 NETWORK_COPIES = 7  # of the weights of a network that is trained: optimiser, gradient, and the loop's own
 
 
@@ -45,7 +48,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Peak memory of a run, without Python, the compiler and simulators outside of JAX."""
+    """Peak memory of a run, beyond Python with JAX, and without simulators outside of JAX."""
 
     lasting: tuple[Part, ...]
     """What a run holds all the time."""
@@ -134,11 +137,13 @@ class _Sizes:
 
     def lasting(self) -> Iterator[Part]:
         columns = self.state_dim + self.input_dim
-        # the buffers before and after a round, and inputs and targets in the model's units
-        yield Part("the measurements", self.seeds * self.rows * DOUBLE * 4 * columns, "capacity, horizon, rounds or seeds")
-        yield Part("the model's parameters", 4 * self.seeds * self.params(), "model.width, model.members or seeds")
-        # before and after a round
-        yield Part("the model's posterior", 2 * self.seeds * self.posterior(), "model.rank or seeds")
+        yield Part("compiled programs", PROGRAMS, "what other programs take")
+        measurements = DATA_COPIES * self.seeds * self.rows * DOUBLE * columns
+        yield Part("the measurements", measurements, "capacity, horizon, rounds or seeds")
+        # both before and after a round
+        settings = "model.width, model.members, model.rank or seeds"
+        yield Part("the model's parameters", 2 * self.seeds * self.params(), settings)
+        yield Part("the model's posterior", 2 * self.seeds * self.posterior(), settings)
 
     def params(self) -> int:
         """Bytes of one seed's params."""
@@ -162,8 +167,11 @@ class _Sizes:
         return min(model.rank, self.rows) or self.rows
 
     def posterior(self) -> int:
-        """Bytes of one seed's posterior, beyond its params."""
-        if not isinstance(self.config.model, GaussianProcess):
+        """Bytes of one seed's posterior."""
+        model = self.config.model
+        if isinstance(model, ProbabilisticEnsemble):
+            return model.members * self.member()
+        if not isinstance(model, GaussianProcess):
             return 0
         return self.state_dim * DOUBLE * self.centres() * (self.centres() + self.input_dim + 1)
 
@@ -205,15 +213,16 @@ class _Sizes:
         """Bytes of the fit of an ensemble: the data in single precision and in random order, and the optimiser."""
         members = model.members if self.accelerator else 1
         activations = SINGLE * model.batch_size * model.width * (model.layers + 1) * 3
-        per_row = SINGLE * (self.input_dim + self.state_dim + 1) + members * 4 * DOUBLE
+        per_row = 2 * SINGLE * (self.input_dim + self.state_dim) + members * 10 * DOUBLE
         return self.seeds * (self.rows * per_row + members * (NETWORK_COPIES * self.member() + activations))
 
     def recalibration(self) -> int:
         """Bytes of the posteriors with and without the held-out measurements, and of predictions of all of them."""
-        model, predictions = self.config.model, ROWS * self.point() + self.rows * DOUBLE * 4 * self.state_dim
-        factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else 0
+        model = self.config.model
+        factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else self.posterior()
         both = 2 * self.seeds * self.posterior() + self.at_once(self.seeds * self.state_dim, factorisation)
-        return both + self.seeds * predictions
+        needed = calibration_bytes(self.rows, self.state_dim)
+        return both + self.at_once(self.seeds, needed) + ROWS * self.point() + self.posterior()
 
     def point(self) -> int:
         """Bytes of the prediction of one point."""
