@@ -270,8 +270,15 @@ def test_states_of_rounds_of_unequal_length_are_drawn(tmp_path):
     for steps in (2, 3):
         states = np.tile([-1.0, 0.0, 0.0], (steps, 1))
         explorer.tell(Trajectory(states, np.zeros((steps, 1)), states))
+    compiled = []
+    jax.monitoring.register_event_duration_secs_listener(
+        lambda event, _, **__: compiled.append(event) if "backend_compile" in event else None
+    )
     draw_states(explorer, Pendulum(), tmp_path / "states.png")
     picture(tmp_path / "states.png")
+    before = len(compiled)
+    draw_states(explorer, Pendulum(), tmp_path / "states.png")
+    assert 0 < before == len(compiled), "programs that pile up use up the memory maps of a process"
 
 
 @pytest.mark.slow

@@ -1,9 +1,11 @@
 """The figure of visited states, over the remaining uncertainty of the model."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib
 import numpy as np
+from jaxtyping import Array
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
@@ -29,11 +31,16 @@ def uncertainty_field(posterior: Posterior, states: np.ndarray, action_dim: int)
     Returns:
         Norm of the epistemic std [...], in state units.
     """
-    first, action = jax.tree.map(lambda leaf: leaf[0], posterior), jnp.zeros(action_dim)
-    norm = lambda x: jnp.linalg.norm(first.predict(x, action).epistemic_std)
-    # in batches: an exact posterior would need much memory for all points at once
-    field = jax.lax.map(norm, jnp.asarray(states.reshape(-1, states.shape[-1])), batch_size=512)
+    first = jax.tree.map(lambda leaf: leaf[0], posterior)
+    field = _norms(first, jnp.asarray(states.reshape(-1, states.shape[-1])), jnp.zeros(action_dim))
     return np.asarray(field).reshape(states.shape[:-1])
+
+
+@eqx.filter_jit  # once per process: programs that pile up use up its memory maps
+def _norms(posterior: Posterior, states: Array, action: Array) -> Array:
+    norm = lambda x: jnp.linalg.norm(posterior.predict(x, action).epistemic_std)
+    # in batches: an exact posterior would need much memory for all points at once
+    return jax.lax.map(norm, states, batch_size=512)
 
 
 def round_of(explorer: Explorer) -> np.ndarray:
