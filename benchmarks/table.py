@@ -40,7 +40,8 @@ def remark(row: Row) -> str:
     """The last column of a row: results other than rates."""
     extra = row.extra
     if "peak_bytes" in extra:
-        return f"peak {quantity(extra['peak_bytes'], 'B')}"
+        formula = f", formula {quantity(extra['formula_bytes'], 'B')} ({extra['error']:+.0%})" if "formula_bytes" in extra else ""
+        return f"peak {quantity(extra['peak_bytes'], 'B')}{formula}"
     if "compile_seconds" in extra:
         parts = ("import", "compile", "action")
         return ", ".join(f"{part} {duration(extra[f'{part}_seconds'])}" for part in parts)
