@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 """Commands and their options, in the order in which they run; `resume` may change the folder, and gets a copy of its own."""
 CSV = "cos th,sin th,thdot,torque,next cos th,next sin th,next thdot\n1,0,0.5,0.1,1,0.025,0.51\n0.9,0.1,0.3,-0.2,0.9,0.12,0.3\n"
 NEWEST = "checkpoints/0003.json"
-READ = r"metrics|data/(0001|0002|0003|initial).safetensors|checkpoints/0003\.(json|safetensors)"
+READ = r"metrics|data/(0001|0002|0003|initial).safetensors|checkpoints/0003.safetensors"
 """What the results of a finished run are made of: older checkpoints and files of others stay as they are."""
 DERIVED = r"figures/.*|\.lock|(.*/)?\.[^/]*\.part"
 """Files that `resume` may write or remove although the run is damaged elsewhere: drawn again, or left by a killed process."""
