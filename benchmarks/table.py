@@ -40,7 +40,10 @@ def remark(row: Row) -> str:
     """The last column of a row: results other than rates."""
     extra = row.extra
     if "peak_bytes" in extra:
-        return f"peak {quantity(extra['peak_bytes'], 'B')}"
+        peak = f"peak {quantity(extra['peak_bytes'], 'B')}"
+        if "formula_bytes" not in extra:
+            return peak
+        return f"{peak}, formula {quantity(extra['formula_bytes'], 'B')} ({extra['error']:+.0%})"
     if "compile_seconds" in extra:
         parts = ("import", "compile", "action")
         return ", ".join(f"{part} {duration(extra[f'{part}_seconds'])}" for part in parts)

@@ -30,7 +30,7 @@ DOUBLE, SINGLE = 8, 4
 LARGEST_MACHINE = 2**60
 REACHABLE = 2000  # points of a reachable set, about
 PROGRAMS = 200_000_000  # compiled programs, and freed memory that the allocator keeps
-DATA_COPIES = 6  # the buffers before and after a round, what was read or is written, and inputs and targets in other units
+DATA_COPIES = 4  # the buffers before and after a round, and inputs and targets in other units
 IMAGINED = 3  # arrays [plans, particles, steps, dx] that live while plans are imagined
 NETWORK_COPIES = 7  # of the weights of a network that is trained: optimiser, gradient, and the loop's own
 
@@ -219,10 +219,13 @@ class _Sizes:
     def recalibration(self) -> int:
         """Bytes of the posteriors with and without the held-out measurements, and of predictions of all of them."""
         model = self.config.model
-        factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else self.posterior()
-        both = 2 * self.seeds * self.posterior() + self.at_once(self.seeds * self.state_dim, factorisation)
-        needed = calibration_bytes(self.rows, self.state_dim)
-        return both + self.at_once(self.seeds, needed) + ROWS * self.point() + self.posterior()
+        factorisation = model.condition_bytes(self.rows) if isinstance(model, GaussianProcess) else 0
+        comparison = self.at_once(self.seeds, calibration_bytes(self.rows, self.state_dim))
+        one_after_the_other = (
+            self.at_once(self.seeds * self.state_dim, factorisation),
+            comparison + ROWS * self.point() + self.posterior(),
+        )
+        return 2 * self.seeds * self.posterior() + max(one_after_the_other)
 
     def point(self) -> int:
         """Bytes of the prediction of one point."""
@@ -244,18 +247,15 @@ class _Sizes:
         settings = f"seeds, max_copies, {prefix}rollouts, {length}"
         if isinstance(solver, ICEM):
             plans = solver.samples + solver.kept_elites
-            imagined = particles * (self.point() + solver.horizon * self.imagined(imagination))
+            objective = None if prefix else config.method.objective
+            members = config.model.ensemble_size if objective is not None and objective.needs_members else 0
+            imagined = particles * (self.point() + solver.horizon * DOUBLE * self.state_dim * (IMAGINED + 2 * members))
             planning = copies * plans * (imagined + solver.horizon * controls * DOUBLE * 8)
             return Part(name, rollout + planning, f"{settings}, solver.samples, solver.horizon or the method's particles")
         if isinstance(solver, SAC):
             training = self.seeds * self.actor_critic(solver, controls)
             return Part(name, rollout + training, f"{settings}, solver.starts, solver.horizon or solver.buffer")
         return Part(name, rollout, settings)
-
-    def imagined(self, imagination: Imagination) -> int:
-        """Bytes of one imagined step of one particle."""
-        members = self.config.model.ensemble_size if imagination.needs_members else 0
-        return DOUBLE * self.state_dim * (IMAGINED + 2 * members)
 
     def actor_critic(self, solver: SAC, controls: int) -> int:
         """Bytes of one seed's training of soft actor-critic: the buffer, the batches and the networks."""
