@@ -31,9 +31,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed ## Explore the pendulum with OpAx, then swing it up zero-shot (a few minutes)
 	@$(BIN)/python -m sonde demo
 
-test: lint types tests ## Lint, types and all tests (about 10 minutes on two cores)
+test: lint types tests ## Lint, types and all tests (20 to 30 minutes on two cores the first time)
 
-check: lint types ## Lint, types and the fast tests (at most 2 minutes)
+check: lint types ## Lint, types and the fast tests (a few minutes the first time)
 	$(BIN)/python $(PYTEST) -m "not slow"
 
 tests: $(VENV)/.installed-dev ## All tests
