@@ -30,7 +30,7 @@ class Part(NamedTuple):
 
 
 PARTS = {
-    "kills": Part("kills", 700, 300.0),
+    "kills": Part("kills", 900, 300.0),
     "mutations": Part("mutations", 2000, 300.0),
     "options": Part("options", 10000, 120.0),
     "tell": Part("tell", 500, 300.0),
