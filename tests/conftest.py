@@ -14,7 +14,7 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-# code that tests allow is not remembered in the home folder of whoever runs them
+# code that tests allow is not remembered in the developer's home folder
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sonde-tests-")
 
 from jaxtyping import install_import_hook
