@@ -533,6 +533,23 @@ def main():
 """
 
 
+LATE = """
+import os, signal
+class Last:
+    def __del__(self, kill=os.kill, own=os.getpid(), number=signal.SIGINT):
+        kill(own, number)
+def main():
+    sys.last = Last()  # the interpreter drops it after it has given up its signal handlers
+    print("done")
+"""
+
+
+def test_interrupt_of_a_command_that_is_done_changes_nothing(tmp_path):
+    program = [sys.executable, "-c", CHILD.format(body=LATE)]
+    ended = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "done\n", "")
+
+
 @pytest.mark.parametrize("to", LOSING)
 def test_interrupt_cannot_be_lost_to(to, tmp_path):
     (tmp_path / "slow_module.py").write_text(

@@ -7,11 +7,13 @@ The first Ctrl-C raises `KeyboardInterrupt`, as always in Python. That alone is 
 - Compiled code does not return to Python for a while, and code of others may swallow anything: a thread listens too, and ends
   the process at the second Ctrl-C, or if the exception does not arrive where it is handled within a few seconds.
 - Native threads that are still at work may crash the end of the interpreter: a process that was interrupted ends without it.
+- The end of the interpreter brings back the system's handler, which kills: a command that is done ignores what comes so late.
 
 Files appear whole or not at all, so the process may end at any time.
 """
 
 import _thread
+import atexit
 import contextlib
 import os
 import signal
@@ -52,6 +54,8 @@ def listen() -> None:
     signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)  # written to at once, even while compiled code runs
     signal.signal(signal.SIGINT, _on_interrupt)
     sys.unraisablehook = _on_unraisable
+    # exit handlers run last in, first out: this one after those of everyone else
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_watch, args=(read_end,), name="sonde-interrupts", daemon=True).start()
 
 
@@ -102,7 +106,7 @@ def end(code: int) -> NoReturn:
     if received():
         _leave()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, lambda *_: os._exit(EXIT_CODE))  # a late Ctrl-C must not disturb the end
+        signal.signal(signal.SIGINT, lambda *_: _leave())  # while threads and exit handlers of others end
     raise SystemExit(code)
 
 
