@@ -93,7 +93,10 @@ def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.nda
     ):
         noise = np.sqrt(model.noise_floor**2 + np.exp(2 * log_noise))
         kernel = reference_kernel("rbf", np.exp(log_signal), np.exp(log_scales))
+        if model.affine_std:
+            kernel += ConstantKernel(model.affine_std**2) * DotProduct(sigma_0=1.0)
         regressor = GaussianProcessRegressor(kernel, alpha=noise**2, optimizer=None).fit(z, target)
-        off = np.append(log_scales - np.log(model.lengthscale), log_signal - np.log(model.signal_std))
-        values.append(regressor.log_marginal_likelihood_value_ - 0.5 * np.sum(off**2) / model.prior_std**2)
+        off = (log_scales - np.log(model.prior_lengthscale)) / model.prior_std
+        off = np.append(off, (log_signal - np.log(model.signal_std)) / model.signal_prior_std)
+        values.append(regressor.log_marginal_likelihood_value_ - 0.5 * np.sum(off**2))
     return np.array(values)

@@ -46,7 +46,7 @@ def test_learned_hyperparameters_are_in_normalised_units(x64):
     rng = np.random.default_rng(3)
     z, changes, queries = problem(rng, 60)
     z, changes, queries = z * [10, 0.1, 1] + [5, -1, 0], changes * [100, 0.01] + [3, 7], queries * [10, 0.1, 1] + [5, -1, 0]
-    model = GaussianProcess(rank=0)
+    model = GaussianProcess(rank=0, affine_std=0.0)
     mean, std, noise = ours(model, parameters(), data_of(z, changes, 100, rng), queries)
     normalise = lambda rows, of: (rows - of.mean(axis=0)) / of.std(axis=0)
     all_noise = np.sqrt(NOISE**2 + model.noise_floor**2)

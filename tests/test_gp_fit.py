@@ -1,6 +1,7 @@
 """The fit of the hyper-parameters."""
 
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from scipy.optimize import approx_fprime, minimize
 from gp_reference import DX, data_of, fit, log_posterior, ours, start_of
 from sonde import GaussianProcess
 from sonde.models._gaussian_process import GPParams
+from sonde.runs._presets import PENDULUM_GP_MODEL as ADAM
 
 
 def sample_of_a_gp(count=250, noise=0.1):
@@ -59,7 +61,7 @@ def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
 def test_fit_reaches_the_maximum_that_scipy_finds(x64):
     """With a narrow prior, so that it matters."""
     z, changes, *_ = sample_of_a_gp(80)
-    model = GaussianProcess(prior_std=0.1)
+    model = GaussianProcess(prior_lengthscale=1.0, prior_std=0.1, signal_prior_std=0.1)
     params = start_of(model)
     for round_number in range(4):
         params = fit(model, params, data_of(z, changes), jax.random.key(round_number))
@@ -87,7 +89,7 @@ def adam_by_hand(worth, start: np.ndarray, steps: int, rate: float, limit: float
 def test_fit_is_adam_on_clipped_gradients(x64, limit):
     """The gradient of each output is clipped by its own norm, whatever those of the others are."""
     z, changes, *_ = sample_of_a_gp(30)
-    model = GaussianProcess(steps=6, gradient_limit=limit, noise_std=0.3)
+    model = replace(ADAM, steps=6, gradient_limit=limit, noise_std=0.3)
     found = fit(model, start_of(model), data_of(z, changes), jax.random.key(0))
     for j in range(DX):
         worth = lambda values, j=j: worth_of(model, values, z, changes[:, j])
@@ -104,7 +106,7 @@ def test_gradient_limit_lets_the_fit_adapt_to_data_unlike_all_before(x64):
     broken = np.clip(smooth, [-1.0, -0.3], [1.0, 0.3])
     data, reached = [data_of(z, changes) for changes in (smooth, smooth, broken)], {}
     for limit in (0.0, 10.0):
-        model = GaussianProcess(gradient_limit=limit)
+        model = replace(ADAM, gradient_limit=limit)
         params = start_of(model)
         for round_number, known in enumerate(data):
             params = fit(model, params, known, jax.random.key(round_number))
@@ -148,7 +150,7 @@ def test_noise_is_learned_when_the_fit_starts_below_the_floor(x64):
 def test_fit_ignores_the_unused_part_of_the_buffer(x64):
     """A buffer of 300 rows is fitted in branches of 150 and 300 rows; the result must not depend on the branch."""
     z, changes, *_ = sample_of_a_gp()
-    model = GaussianProcess(steps=10)
+    model = replace(ADAM, steps=10)
     branch = jax.jit(lambda data, filled: model.fit(start_of(model), data, filled, jax.random.key(0)))
 
     def fitted(count, filled, seed=0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import WhiteKernel
+from sklearn.gaussian_process.kernels import ConstantKernel, DotProduct, WhiteKernel
 
 from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, problem, reference_kernel, reference_scale
 from sonde import GaussianProcess
@@ -59,6 +59,6 @@ def test_marginal_likelihood_with_a_noise_floor_agrees_with_scikit_learn(x64):
     wanted = approx_fprime(at, lambda v: float(value_and_grad(jnp.asarray(v))[0]), 1e-6)
     value, gradient = value_and_grad(jnp.asarray(at))
     np.testing.assert_allclose(gradient, wanted, rtol=1e-4, atol=1e-3)
-    reference = reference_kernel("rbf", 0.6, np.array([0.7, 1.6, 1.1]))
+    reference = reference_kernel("rbf", 0.6, np.array([0.7, 1.6, 1.1])) + ConstantKernel(9.0) * DotProduct(1.0)
     regressor = GaussianProcessRegressor(reference, alpha=0.1**2 + 0.1**2, optimizer=None).fit(z, changes[:, 0])
     np.testing.assert_allclose(value, regressor.log_marginal_likelihood_value_, rtol=1e-9)

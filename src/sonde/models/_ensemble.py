@@ -9,23 +9,26 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Float32, Int, Key
+from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
+from sonde.models._affine import affine_members
 from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
 from sonde.models._shuffle import shuffled
 from sonde.models._steps import in_chunks, one_by_one
+from sonde.models._training import some_rows, until_converged, validation_rows
 
+SMALLEST_REST = 1e-3  # of the targets' std: the least that an affine part leaves for the networks
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
 
@@ -36,8 +39,33 @@ class EnsembleParams(eqx.Module):
     """Networks of all members [E, ...]."""
     inputs: Normaliser
     targets: Normaliser
+    affine: Float[Array, "*seeds E dx dz"] | None = None
+    """Coefficients of each member's affine part: change of the state per normalised input; None if there is no such part."""
     moments: Any = None
     """Optimiser states of the members [E, ...], if `keep_optimiser_state`."""
+
+
+class _Member(eqx.Module):
+    """What the training of one member starts from."""
+
+    network: Network
+    moments: Any
+    affine: Float[Array, "*E dx dz"] | None
+    key: Key[Array, "*E"]
+    number: Int[Array, "*E"]
+
+
+class _Rows(NamedTuple):
+    """What all members are trained on."""
+
+    z: Float32[Array, "capacity dz"]
+    """Normalised inputs."""
+    y: Float32[Array, "capacity dx"]
+    """Normalised targets."""
+    mask: Bool[Array, " capacity"]
+    """True for the rows that are used."""
+    batches: Int[Array, ""]
+    """Batches per epoch."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +93,16 @@ class ProbabilisticEnsemble(Model):
     """Strength of the weight decay; see optimiser."""
     batch_size: int = 64
     """Transitions per gradient step."""
-    epochs: int = 50
-    """Passes over the data after each round."""
-    max_steps: int = 5000
+    patience: int = 1000
+    """Train until the error on a tenth of the data, which the member does not see, has not fallen for this many gradient steps,
+    and keep the best weights. 0: train for all epochs."""
+    epochs: int = 1000
+    """Passes over the data after each round; with patience, at most."""
+    max_steps: int = 20_000
     """Largest number of gradient steps after each round; it may end the passes early."""
+    affine: bool = True
+    """Fit an affine function in closed form, and train the networks on what it leaves. Each member draws its own from the
+    distribution of plausible ones."""
     warm_start: bool = True
     """Start each fit from the weights of the last one instead of new random ones."""
     matmul_precision: Literal["half", "single"] = "half"
@@ -108,6 +142,8 @@ class ProbabilisticEnsemble(Model):
             initial_scale=self.initial_scale,
             smallest_spread=self.smallest_spread,
         )
+        if not 0 <= self.patience < float("inf"):
+            raise SondeError(f"model: patience must be 0 (train for all epochs) or above, got {self.patience}")
         if self.keep_optimiser_state and not self.warm_start:
             raise SondeError(
                 "model: keep_optimiser_state needs warm_start, because the optimiser's state belongs to the weights; "
@@ -132,51 +168,69 @@ class ProbabilisticEnsemble(Model):
         """Random weights, and no normalisation."""
         inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
         networks = self._new_networks(state_dim, action_dim, key)
+        affine = jnp.zeros((self.members, state_dim, state_dim + action_dim)) if self.affine else None
         moments = jax.vmap(self._new_moments)(networks) if self.keep_optimiser_state else None
-        return EnsembleParams(networks, inputs, targets, moments)
+        return EnsembleParams(networks, inputs, targets, affine, moments)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
-        """Train all members, each in its own order of the data."""
+        """Fit the affine part, and train all members on the rest, each in its own order of the data."""
         mask = data.mask()
         inputs = Normaliser.of_inputs(data, self.smallest_spread)
-        targets = Normaliser.of(data.targets(), mask, self.smallest_spread)
-        z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
+        z, changes = inputs(data.inputs()), data.targets()
         init_key, order_key = jax.random.split(key)
+        affine, targets = None, Normaliser.of(changes, mask, self.smallest_spread)
+        if self.affine:
+            affine, left = affine_members(z, changes, mask, self.members, jax.random.fold_in(key, 1))
+            # what rounding leaves of an affine system is nothing to learn
+            targets = Normaliser(targets.shift, jnp.maximum(left, SMALLEST_REST * targets.scale))
         networks = params.networks
         if not self.warm_start:
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
-
-        # `rows` has the rows of the mask first; each member takes them in an order of its own in each epoch
-        rows = jnp.nonzero(mask, size=data.capacity, fill_value=0)[0]
-        count = jnp.maximum(jnp.sum(mask), 1)
         # `filled` is the same for all seeds, so the numbers of steps are too
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
-        optimiser = self._optimiser()
 
-        def train(loop: Callable[..., Any], network: Network, moments: Any, key: Key[Array, ""]) -> tuple[Network, Any]:
-            bootstrap_key, order_key = jax.random.split(key)
-            own, words = rows, jax.random.key_data(order_key)
-            if self.bootstrap:
-                own = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
+        def train(loop: Callable[..., Any], member: _Member) -> tuple[Network, Any]:
+            y = targets(changes if member.affine is None else changes - z @ member.affine.T)
+            rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches)
+            return self._train(loop, member, rows)
 
-            def batch(i):
-                positions = (i % batches * self.batch_size + jnp.arange(self.batch_size)) % count
-                return own[shuffled(positions, count, words, i // batches)]
+        keys = jax.random.split(order_key, self.members)
+        members = _Member(networks, params.moments, affine, keys, jnp.arange(self.members))
+        networks, moments = over_members(partial(train, one_by_one), members, elsewhere=partial(train, in_chunks))
+        return EnsembleParams(networks, inputs, targets, affine, moments)
 
-            def step(carry, chosen):
-                network, state = carry
-                gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
-                updates, state = optimiser.update(gradient, state, network)
-                return cast(Network, optax.apply_updates(network, updates)), state
+    def _train(self, loop: Callable[..., Any], member: "_Member", data: "_Rows") -> tuple[Network, Any]:
+        """Weights and optimiser state of one member after its training."""
+        z, y, batches, optimiser = data.z, data.y, data.batches, self._optimiser()
+        unseen = validation_rows(data.mask, member.number) if self.patience else jnp.zeros_like(data.mask)
+        seen = data.mask & ~unseen
+        # `rows` has the rows that are seen first; they are taken in another order in each epoch
+        rows, count = jnp.nonzero(seen, size=seen.shape[0], fill_value=0)[0], jnp.maximum(jnp.sum(seen), 1)
+        bootstrap_key, order_key = jax.random.split(member.key)
+        words = jax.random.key_data(order_key)
+        if self.bootstrap:
+            rows = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
 
-            start = self._new_moments(network) if moments is None else moments
-            network, state = loop(step, (network, start), batch, jnp.minimum(self.epochs * batches, self.max_steps))
-            return network, state if self.keep_optimiser_state else None  # of all members, it takes twice their memory
+        def batch(i):
+            positions = (i % batches * self.batch_size + jnp.arange(self.batch_size)) % count
+            return rows[shuffled(positions, count, words, i // batches)]
 
-        members = networks, params.moments, jax.random.split(order_key, self.members)
-        networks, moments = over_members(partial(train, one_by_one), *members, elsewhere=partial(train, in_chunks))
-        return EnsembleParams(networks, inputs, targets, moments)
+        def step(carry, chosen):
+            network, state = carry
+            gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
+            updates, state = optimiser.update(gradient, state, network)
+            return cast(Network, optax.apply_updates(network, updates)), state
+
+        start = member.network, self._new_moments(member.network) if member.moments is None else member.moments
+        most = jnp.minimum(self.epochs * batches, self.max_steps)
+        if self.patience:
+            judged = some_rows(unseen)
+            error = lambda carry: self._error(carry[0], z[judged.rows], y[judged.rows], judged.used)
+            network, state = until_converged(loop, step, start, batch, error, (most, self.patience))
+        else:
+            network, state = loop(step, start, batch, most)
+        return network, state if self.keep_optimiser_state else None  # of all members, it takes twice their memory
 
     def _optimiser(self) -> optax.GradientTransformation:
         if self.optimiser == "adamw":
@@ -193,7 +247,7 @@ class ProbabilisticEnsemble(Model):
         """Posterior of the trained networks; it depends on the data only through their weights."""
         del data
         # predictions do not need the optimiser state
-        return EnsemblePosterior(EnsembleParams(params.networks, params.inputs, params.targets), None, self)
+        return EnsemblePosterior(replace(params, moments=None), None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log noise std, in normalised units.
@@ -214,6 +268,15 @@ class ProbabilisticEnsemble(Model):
         outputs = state_dim if self.noise == "fixed" else 2 * state_dim
         sizes = (state_dim + action_dim, *[self.width] * self.layers, outputs)
         return jax.vmap(lambda k: Network.init(sizes, k, self.initial_scale))(jax.random.split(key, self.members))
+
+    def _error(self, network: Network, z: Array, y: Array, rows: Array) -> Float32[Array, ""]:
+        """Logarithm of the error of one member's mean, averaged over outputs.
+
+        The likelihood would end the training early: a noise head is sure of what it has seen long before the mean is learned.
+        """
+        mean, _ = self.heads(network(z))
+        squared = jnp.sum((y - mean) ** 2, axis=0, where=rows[:, None]) / jnp.maximum(jnp.sum(rows), 1)
+        return jnp.mean(0.5 * jnp.log(jnp.maximum(squared, 1e-12)))
 
     def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
         """Negative log-likelihood of one member, up to constants."""
@@ -238,12 +301,14 @@ class EnsemblePosterior(Posterior):
         one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
         mean, log_std = self.model.heads((self.fused or one_by_one)(z))
         scale = params.targets.scale
-        std = scale * jnp.exp(log_std)
+        means, std = x + params.targets.shift + scale * mean, scale * jnp.exp(log_std)
+        if params.affine is not None:
+            means = means + params.affine @ z
         return Prediction(
-            mean=x + params.targets.shift + scale * jnp.mean(mean, axis=0),
-            epistemic_std=scale * jnp.std(mean, axis=0),
+            mean=jnp.mean(means, axis=0),
+            epistemic_std=jnp.std(means - x, axis=0),
             aleatoric_std=jnp.sqrt(jnp.mean(std**2, axis=0)),
-            members=MemberPredictions(x + params.targets.shift + scale * mean, std),
+            members=MemberPredictions(means, std),
         )
 
     @property
@@ -264,7 +329,7 @@ class EnsemblePosterior(Posterior):
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
         """One member as an ensemble of its own."""
         one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
-        params = EnsembleParams(one(self.params.networks), self.params.inputs, self.params.targets)
+        params = replace(self.params, networks=one(self.params.networks), affine=one(self.params.affine))
         return EnsemblePosterior(params, one(self.fused), self.model)
 
     def predict_jacobian(

@@ -6,24 +6,36 @@ Here are the configuration, the hyper-parameters and their fit. Covariance funct
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde.data import Data
 from sonde.models._base import Model
-from sonde.models._gp_posterior import GPPosterior, exact, exact_bytes, low_rank, low_rank_bytes, prefix_sizes
-from sonde.models._kernels import RBF, Kernel
+from sonde.models._bfgs import minimise
+from sonde.models._gp_posterior import (
+    GPPosterior,
+    exact,
+    exact_bytes,
+    kernel_points,
+    low_rank,
+    low_rank_bytes,
+    prefix_sizes,
+)
+from sonde.models._kernels import RBF, Kernel, PlusAffine
 from sonde.models._linalg import gaussian_log_density, plus_diagonal
 from sonde.models._normaliser import Normaliser
 from sonde.models._outputs import over_outputs
 
+COMPETITION = 200  # points on which starting points of a fit compete
+GRADIENT_TOLERANCE = 0.1  # nats per unit of a logarithm: a fit ends where no hyper-parameter promises more
 SMALLEST_FIT = 128  # fits of fewer points cost too little to compile a smaller program for them
 
 
@@ -51,19 +63,29 @@ class GaussianProcess(Model):
     """Initial (or fixed) std of the functions."""
     noise_std: float = 0.02
     """Initial (or fixed) std of the measurement noise."""
-    noise_floor: float = 0.01
+    noise_floor: float = 1e-3
     """Smallest noise std that a fit can reach, in units of the targets' std. On a deterministic system the noise would
     otherwise go to 0, and the information gain, which divides by it, to infinity."""
-    prior_std: float = 0.3
-    """Std of the Gaussian prior on the logarithm of each length-scale and of the signal std, centred at the initial value."""
+    prior_lengthscale: float = 6.0
+    """Median of the log-normal prior on each length-scale, in units of the inputs' stds."""
+    prior_std: float = 0.7
+    """Std of the logarithm of a length-scale under that prior."""
+    signal_prior_std: float = 1.0
+    """Std of the logarithm of the signal std under its log-normal prior, whose median is the initial value."""
+    affine_std: float = 3.0
+    """Prior std of the coefficients of an affine function of (x, u), which is part of each learned process: the process then
+    learns what an affine fit leaves. In normalised units; 0 for no such part, as with fixed hyper-parameters."""
+    optimiser: Literal["bfgs", "adam"] = "bfgs"
+    """bfgs: fit the hyper-parameters until the gradient vanishes, from several starting points. adam: take `steps` gradient
+    steps from the last fit."""
+    steps: int = 200
+    """Most evaluations of the marginal likelihood from each starting point of bfgs; gradient steps of adam."""
     learning_rate: float = 0.1
-    """Learning rate of Adam for the hyper-parameters."""
-    steps: int = 50
-    """Gradient steps on the marginal likelihood after each round, starting from the last fit."""
+    """Learning rate of adam."""
     gradient_limit: float = 10.0
-    """Largest norm of the gradient, in nats; longer gradients are clipped to it. 0 for no limit. Measurements unlike all
-    earlier ones give gradients a thousand times as long as usual, after which Adam, which averages their squares, would hardly
-    move."""
+    """Largest norm of the gradient of adam, in nats; longer gradients are clipped to it. 0 for no limit. Measurements unlike
+    all earlier ones give gradients a thousand times as long as usual, after which Adam, which averages their squares, would
+    hardly move."""
     fit_points: int = 1000
     """Largest number of points in a fit of the hyper-parameters; with more data, a new random subset is drawn for each fit. The
     posterior always uses all data."""
@@ -86,13 +108,16 @@ class GaussianProcess(Model):
         if type(self.kernel).__hash__ is None:
             raise SondeError(f"model: kernel must be hashable; declare {type(self.kernel).__name__} as @dataclass(frozen=True)")
         one_of("setting of the model's hyperparameters", self.hyperparameters, ("learned", "fixed"))
+        one_of("optimiser of the model", self.optimiser, ("bfgs", "adam"))
         positive(
             "model",
             lengthscale=self.lengthscale,
             signal_std=self.signal_std,
             noise_std=self.noise_std,
             noise_floor=self.noise_floor,
+            prior_lengthscale=self.prior_lengthscale,
             prior_std=self.prior_std,
+            signal_prior_std=self.signal_prior_std,
             learning_rate=self.learning_rate,
             steps=self.steps,
             fit_points=self.fit_points,
@@ -102,8 +127,9 @@ class GaussianProcess(Model):
         positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
         if self.rank < 0:
             raise SondeError(f"model: rank must be 0 (exact) or above, got {self.rank}")
-        if not 0 <= self.gradient_limit < float("inf"):
-            raise SondeError(f"model: gradient_limit must be 0 (none) or above and finite, got {self.gradient_limit}")
+        for name in ("gradient_limit", "affine_std"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise SondeError(f"model: {name} must be 0 (none) or above and finite, got {getattr(self, name)}")
         if self.noise_std <= self.noise_floor and self.hyperparameters == "learned":
             raise SondeError(f"model: noise_std must be above noise_floor, got {self.noise_std} and {self.noise_floor}")
 
@@ -122,7 +148,7 @@ class GaussianProcess(Model):
         )
 
     def fit(self, params: GPParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> GPParams:
-        """Fit the hyper-parameters of all outputs by Adam on their log posterior density."""
+        """Fit the hyper-parameters of all outputs: the maximum of their posterior density."""
         if self.hyperparameters == "fixed":
             return params
         z, y = self._normalisers(data)
@@ -132,7 +158,8 @@ class GaussianProcess(Model):
 
         def one_output(shared, own):
             (points, mask), (params, target) = shared, own
-            return self._ascend(params, points, target, mask)
+            ascend = self._ascend if self.optimiser == "adam" else self._maximise
+            return ascend(params, points, target, mask)
 
         def fit_to(rows):
             shared, own = (points[rows], data.mask()[rows]), (params, targets[rows].T)
@@ -156,17 +183,26 @@ class GaussianProcess(Model):
         z, y = self._normalisers(data)
         points, targets, mask = z(data.inputs()), y(data.targets()), data.mask()
         lengthscales, signal_std, noise_std = self._values(params)
-        kernel, rank = self.kernel, min(self.rank, data.capacity)
+        kernel, rank, affine = self._whole_kernel, min(self.rank, data.capacity), self._affine
 
         def one_output(shared, own):
-            (points, mask), (scales, ratio, target) = shared, own
+            (points, mask), (scales, signal, noise, target) = shared, own
+            points, ratio = kernel_points(points, scales, signal, affine), (noise / signal) ** 2
             if rank == 0:
-                return exact(kernel, points / scales, target, mask, ratio)
-            return low_rank(kernel, points / scales, target, mask, ratio, rank, self.tolerance)
+                return exact(kernel, points, target, mask, ratio)
+            return low_rank(kernel, points, target, mask, ratio, rank, self.tolerance)
 
-        own = (lengthscales, (noise_std / signal_std) ** 2, targets.T)
+        own = (lengthscales, signal_std, noise_std, targets.T)
         centres = over_outputs(one_output, (points, mask), own, self.condition_bytes(data.capacity))
-        return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
+        return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, kernel, affine)
+
+    @property
+    def _affine(self) -> float:
+        return 0.0 if self.hyperparameters == "fixed" else self.affine_std
+
+    @property
+    def _whole_kernel(self) -> Kernel:
+        return PlusAffine(self.kernel) if self._affine else self.kernel
 
     def fit_bytes(self, points: int) -> int:
         """Working memory of the fit of one output of one seed.
@@ -217,21 +253,58 @@ class GaussianProcess(Model):
             mask: True for the rows that are used.
         """
         lengthscales, signal_std, noise_std = self._values(params)
-        scaled = points / lengthscales
-        covariance = jnp.where(mask[:, None] & mask[None, :], signal_std**2 * self.kernel.cross(scaled, scaled), 0.0)
+        scaled = kernel_points(points, lengthscales, signal_std, self._affine)
+        covariance = jnp.where(mask[:, None] & mask[None, :], signal_std**2 * self._whole_kernel.cross(scaled, scaled), 0.0)
         covariance = plus_diagonal(covariance, jnp.where(mask, noise_std**2, 1.0))
         # unused rows are independent standard normals observed at 0: take their density out again
         empty = jnp.sum(~mask) * 0.5 * jnp.log(2 * jnp.pi)
         return gaussian_log_density(covariance, jnp.where(mask, y, 0.0)) + empty
 
+    def log_prior(self, params: GPParams) -> Float[Array, ""]:
+        """Log prior density of one output's hyper-parameters, up to a constant.
+
+        Args:
+            params: Hyper-parameters of the output.
+        """
+        off = jnp.sum((params.log_lengthscales - jnp.log(self.prior_lengthscale)) ** 2) / self.prior_std**2
+        off += (params.log_signal - jnp.log(self.signal_std)) ** 2 / self.signal_prior_std**2
+        return -0.5 * off
+
+    def _loss(self, params: GPParams, points: Array, y: Array, mask: Array) -> Float[Array, ""]:
+        return -self.log_prior(params) - self.log_marginal_likelihood(params, points, y, mask)
+
+    def _maximise(self, params: GPParams, points: Array, y: Array, mask: Array) -> GPParams:
+        """Fit one output until the gradient vanishes.
+
+        With many points, the starting points compete on a part of them, and the winner goes on with all.
+        """
+        flat, unravel = ravel_pytree(params)
+        starts = jnp.stack([flat, *(ravel_pytree(start)[0] for start in self._starts(params))])
+
+        def fit(start: Array, rows: Array) -> tuple[Array, Array]:
+            loss = lambda flat: self._loss(unravel(flat), points[rows], y[rows], mask[rows])
+            return minimise(loss, start, self.steps, GRADIENT_TOLERANCE)
+
+        count = points.shape[0]
+        few = min(count, COMPETITION)
+        found, losses = jax.lax.map(lambda start: fit(start, jnp.arange(few) * count // few), starts)
+        best = found[jnp.argmin(losses)]
+        found = unravel(best if few == count else fit(best, jnp.arange(count))[0])
+        # far below the floor the learned noise has no gradient, and would take many steps to come back
+        return replace(found, log_noise=jnp.maximum(found.log_noise, jnp.log(0.1 * self.noise_floor)))
+
+    def _starts(self, params: GPParams) -> list[GPParams]:
+        """Starting points beside the last fit: a smooth function with little noise, a rough one, and mostly noise."""
+        like = lambda scale, noise: GPParams(
+            jnp.full_like(params.log_lengthscales, jnp.log(scale * self.prior_lengthscale)),
+            jnp.full_like(params.log_signal, jnp.log(self.signal_std)),
+            jnp.full_like(params.log_noise, jnp.log(noise)),
+        )
+        return [like(1.0, self._free_noise()), like(0.25, self._free_noise()), like(1.0, 0.5)]
+
     def _ascend(self, params: GPParams, points, y, mask) -> GPParams:
-        """Fit one output."""
-
-        def loss(p: GPParams):
-            off = jnp.sum((p.log_lengthscales - jnp.log(self.lengthscale)) ** 2)
-            off += jnp.sum((p.log_signal - jnp.log(self.signal_std)) ** 2)
-            return 0.5 * off / self.prior_std**2 - self.log_marginal_likelihood(p, points, y, mask)
-
+        """Fit one output by some steps of Adam."""
+        loss = functools.partial(self._loss, points=points, y=y, mask=mask)
         limit = optax.clip_by_global_norm(self.gradient_limit) if self.gradient_limit else optax.identity()
         optimiser = optax.chain(limit, optax.adam(self.learning_rate))
         # optax types its pytrees as nested containers of arrays, which does not include equinox modules

@@ -25,7 +25,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.models._base import JacobianPrediction, Posterior, Prediction
-from sonde.models._kernels import Kernel
+from sonde.models._kernels import Kernel, affine_features
 from sonde.models._linalg import largest_of_all, pivoted_cholesky, plus_diagonal, safe_cholesky, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
@@ -68,6 +68,20 @@ def prefix_sizes(largest: int, smallest: int, factor: int = 2) -> list[int]:
     while sizes[0] // factor >= smallest:
         sizes.insert(0, sizes[0] // factor)
     return sizes
+
+
+def kernel_points(
+    points: Float[Array, "n dz"], lengthscales: Float[Array, " dz"], signal_std: Float[Array, ""], affine_std: float
+) -> Float[Array, "n d"]:
+    """The points at which the kernel of one output is evaluated.
+
+    Args:
+        points: Normalised inputs.
+        lengthscales: Length-scales.
+        signal_std: Std of the functions.
+        affine_std: Std of the coefficients of an affine part; 0 for no such part.
+    """
+    return affine_features(points, lengthscales, affine_std / signal_std) if affine_std else points / lengthscales
 
 
 def exact(
@@ -188,6 +202,8 @@ class GPPosterior(Posterior):
     centres: Centres
     """Centres of each output: a leading axis dx, and before it one of seeds if there are several."""
     kernel: Kernel = eqx.field(static=True)
+    affine_std: float = eqx.field(static=True, default=0.0)
+    """Prior std of the coefficients of the affine part, in normalised units; 0 for no such part."""
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
     """Number of centres that a query uses for each output; if empty, a CPU chooses in each query, which has no gradient."""
 
@@ -201,6 +217,15 @@ class GPPosterior(Posterior):
             aleatoric_std=self.targets.scale * self.noise_std,
         )
 
+    def features(self, z: Float[Array, " dz"], output: int | Int[Array, ""]) -> Float[Array, "1 d"]:
+        """The point at which the kernel of an output is evaluated.
+
+        Args:
+            z: Normalised input.
+            output: Number of the state dimension.
+        """
+        return kernel_points(z[None], self.lengthscales[output], self.signal_std[output], self.affine_std)
+
     def _query(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """Mean and variance (for unit signal) of all outputs, in normalised units."""
         outputs, used = jnp.arange(self.signal_std.shape[0]), largest_of_all(self.centres.used)
@@ -209,7 +234,9 @@ class GPPosterior(Posterior):
             used,
             # one output after the other: they share compiled code, and plain products are faster than batched ones
             cpu=lambda z, used: jax.lax.map(lambda output: self._query_by_size(z, output, used[output]), outputs),
-            default=lambda z, _: jax.vmap(self._query_all, in_axes=(None, 0, 0))(z, self.lengthscales, self.centres),
+            default=lambda z, _: jax.vmap(lambda output, centres: self._query_all(self.features(z, output), centres))(
+                outputs, self.centres
+            ),
         )
 
     def _query_truncated(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
@@ -260,11 +287,9 @@ class GPPosterior(Posterior):
         shorter = points[..., :largest, :], weights[..., :largest], factor[..., :largest, :largest]
         return replace(eqx.tree_at(large, self, shorter), sizes=sizes)
 
-    def _query_all(
-        self, z: Float[Array, " dz"], lengthscales: Float[Array, " dz"], centres: Centres
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def _query_all(self, point: Float[Array, "1 d"], centres: Centres) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Mean and variance (for unit signal) of one output from all centres; unused ones are zero."""
-        kernel, point = self.kernel, (z / lengthscales)[None]
+        kernel = self.kernel
         row = kernel.cross(point, centres.points)[0]
         explained = row @ centres.factor
         # close to data, rounding may make the variance zero or negative
@@ -284,7 +309,7 @@ class GPPosterior(Posterior):
         self, size: int, groups: int, z: Float[Array, " dz"], output: int | Int[Array, ""], with_gradient: bool = False
     ) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """The same from the first `size` centres; `with_gradient` makes the gradient of the mean cheaper."""
-        kernel, centres, point = self.kernel, self.centres, (z / self.lengthscales[output])[None]
+        kernel, centres, point = self.kernel, self.centres, self.features(z, output)
         points, weights = centres.points[output, :size], centres.weights[output, :size]
         row, variance = kernel.cross(point, points)[0], kernel.diagonal(point)[0]
         width = max(FEWEST_COLUMNS, -(-size // groups))
@@ -303,8 +328,8 @@ class GPPosterior(Posterior):
     ) -> JacobianPrediction:
         """Predict the Jacobian in closed form: the derivative of a Gaussian process is a Gaussian process.
 
-        With the derivative k'(z, c) of the kernel row and the kernel's `slope_variance` v:
-        mean(f') = k'(z, c) w and covariance(f') = signal^2 (v I - k'(z, c) F F^T k'(z, c)^T).
+        With the derivative k'(z, c) of the kernel row and the prior variance v of a slope (`slope_variance`, and that of an
+        affine part): mean(f') = k'(z, c) w and covariance(f') = signal^2 (v I - k'(z, c) F F^T k'(z, c)^T).
         """
         kernel = self.kernel
         if (slope_variance := kernel.slope_variance) is None:
@@ -314,12 +339,13 @@ class GPPosterior(Posterior):
             )
         z = self.inputs(jnp.concatenate([x, u]))
 
-        def one_output(lengthscales: Array, centres: Centres, signal_std: Array, scale: Array, key: Array):
-            row = lambda point: kernel.cross(point[None], centres.points)[0]
-            slopes = jax.jacfwd(row)(z / lengthscales).T / (lengthscales * self.inputs.scale)[:, None]
+        def one_output(output: Array, centres: Centres, key: Array):
+            row = lambda z: kernel.cross(self.features(z, output), centres.points)[0]
+            slopes = jax.jacfwd(row)(z).T / self.inputs.scale[:, None]
             explained = slopes @ centres.factor
-            prior = jnp.diag(slope_variance / (lengthscales * self.inputs.scale) ** 2)
-            covariance = (scale * signal_std) ** 2 * (prior - explained @ explained.T)
+            scale, signal_std = self.targets.scale[output], self.signal_std[output]
+            slope = slope_variance / self.lengthscales[output] ** 2 + (self.affine_std / signal_std) ** 2
+            covariance = (scale * signal_std) ** 2 * (jnp.diag(slope / self.inputs.scale**2) - explained @ explained.T)
             variances, directions = jnp.linalg.eigh(covariance)
             # close to data, rounding may make a variance slightly negative
             root = directions * jnp.sqrt(jnp.maximum(variances, 0.0))
@@ -328,7 +354,7 @@ class GPPosterior(Posterior):
 
         outputs = x.shape[0]
         keys = jax.random.split(key, outputs)
-        mean, std, samples = jax.vmap(one_output)(self.lengthscales, self.centres, self.signal_std, self.targets.scale, keys)
+        mean, std, samples = jax.vmap(one_output)(jnp.arange(outputs), self.centres, keys)
         # the process models the change x' - x: add the derivative of x
         unchanged = jnp.eye(outputs, z.shape[0])
         return JacobianPrediction(unchanged + mean, std, unchanged + jnp.swapaxes(samples, 0, 1))

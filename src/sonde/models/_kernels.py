@@ -190,6 +190,59 @@ class Linear(Kernel):
         return dim * np.log(np.asarray(points, float))
 
 
+@dataclass(frozen=True)
+class PlusAffine(Kernel):
+    """Sum of a kernel and of affine functions, on the points of `affine_features`."""
+
+    base: Kernel
+    """The kernel of what is not affine."""
+
+    def cross(self, a: Points, b: Others) -> Float[Array, "n m"]:
+        """k(a_i, b_j)."""
+        (a, affine_a), (b, affine_b) = _parts(a), _parts(b)
+        return self.base.cross(a, b) + affine_a @ affine_b.T
+
+    def diagonal(self, a: Points) -> Float[Array, " n"]:
+        """k(a_i, a_i)."""
+        a, affine = _parts(a)
+        return self.base.diagonal(a) + jnp.sum(affine * affine, axis=-1)
+
+    @property
+    def slope_variance(self) -> float | None:
+        """Prior variance of a partial derivative of what is not affine."""
+        return self.base.slope_variance
+
+    def information_exponent(self, dim: int) -> float | None:
+        """That of the base: affine functions add a logarithm."""
+        return self.base.information_exponent(dim)
+
+    def information_growth(self, points: np.ndarray | float, dim: int) -> np.ndarray | None:
+        """That of the base."""
+        return self.base.information_growth(points, dim)
+
+
+def affine_features(
+    points: Float[Array, "*n d"], lengthscales: Float[Array, " d"], weight: Float[Array, ""]
+) -> Float[Array, "*n 2*d+1"]:
+    """Points of the kernel `PlusAffine`.
+
+    Args:
+        points: Normalised inputs.
+        lengthscales: Length-scales of the base kernel.
+        weight: Std of the coefficients of the affine functions, in signal stds.
+
+    Returns:
+        The inputs in length-scales, and the terms of an affine function (the inputs and 1) times the weight.
+    """
+    return jnp.concatenate([points / lengthscales, weight * points, weight * jnp.ones_like(points[..., :1])], axis=-1)
+
+
+def _parts(points: Float[Array, "n e"]) -> tuple[Float[Array, "n d"], Float[Array, "n d+1"]]:
+    """What the base kernel sees of `affine_features`, and the affine terms."""
+    dim = points.shape[-1] // 2
+    return points[..., :dim], points[..., dim:]
+
+
 def _minus_half_squared_distance(a: Points, b: Others) -> Float[Array, "n m"]:
     """-|a_i - b_j|^2 / 2 as one matrix product, which is several times faster than differences."""
     a_half = -0.5 * jnp.sum(a * a, axis=-1, keepdims=True)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 JITTERS = (0.0, *(10.0**power for power in range(-12, -1)))  # relative to the mean of the diagonal
-SMALLEST_BLOCK = 128  # below it, splitting a product costs more than it saves
+SMALLEST_BLOCK = 100  # below it, splitting costs more than it saves; from 128 on, LAPACK's threads wait for each other
 SMALLEST_RESIDUAL = 1e-12  # a residual variance below it, relative to the largest, is rounding
 
 

@@ -11,7 +11,7 @@ from sonde._internal.errors import SondeError
 from sonde.models._base import Posterior
 from sonde.models._calibration import PosteriorWithBeta
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._kernels import Kernel
+from sonde.models._kernels import Kernel, affine_features
 from sonde.models._linalg import plus_diagonal, triangular_inverse
 from sonde.models._normaliser import Normaliser
 
@@ -29,6 +29,8 @@ class Prior(eqx.Module):
     """Std of the measurement noise, in state units."""
     kernel: Kernel = eqx.field(static=True)
     """Covariance function."""
+    affine: Float[Array, "*seeds dx"] | None = None
+    """Prior std of the coefficients of an affine part of the functions, in signal stds; None for no such part."""
 
     @classmethod
     def of(cls, posterior: Posterior) -> "Prior":
@@ -38,8 +40,8 @@ class Prior(eqx.Module):
             posterior: Posterior of Gaussian processes that are not recalibrated, of one seed or of S.
         """
         gp = underlying_gp(posterior)
-        scale = gp.targets.scale
-        return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel)
+        scale, affine = gp.targets.scale, gp.affine_std / gp.signal_std if gp.affine_std else None
+        return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel, affine)
 
     def for_output(self, output: int) -> "Prior":
         """Prior of a single output.
@@ -48,7 +50,8 @@ class Prior(eqx.Module):
             output: Number of the state dimension.
         """
         one: Callable[[Array], Array] = lambda array: array[output][None]
-        return Prior(self.inputs, one(self.lengthscales), one(self.signal_std), one(self.noise_std), self.kernel)
+        values = (self.lengthscales, self.signal_std, self.noise_std)
+        return Prior(self.inputs, *map(one, values), self.kernel, None if self.affine is None else one(self.affine))
 
     def covariance(self, a: Float[Array, "n dz"], b: Float[Array, "m dz"]) -> Float[Array, "dx n m"]:
         """Covariances over the noise variance, k_j(a, b) / sigma_j^2, for each output j.
@@ -57,9 +60,7 @@ class Prior(eqx.Module):
             a: Points (x, u) [n, dz].
             b: Points (x, u) [m, dz].
         """
-        kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
-        a, b = self.inputs(a), self.inputs(b)
-        return jax.vmap(lambda scales, ratio: ratio * kernel.cross(a / scales, b / scales))(self.lengthscales, ratio)
+        return self._over_noise(self.kernel.cross, a, b)
 
     def variance(self, points: Float[Array, "n dz"]) -> Float[Array, "dx n"]:
         """Variances over the noise variance, k_j(z, z) / sigma_j^2, at each point.
@@ -67,9 +68,19 @@ class Prior(eqx.Module):
         Args:
             points: Points (x, u) [n, dz].
         """
-        kernel, ratio = self.kernel, (self.signal_std / self.noise_std) ** 2
-        points = self.inputs(points)
-        return jax.vmap(lambda scales, ratio: ratio * kernel.diagonal(points / scales))(self.lengthscales, ratio)
+        return self._over_noise(self.kernel.diagonal, points)
+
+    def _over_noise(self, function: Callable[..., Array], *points: Float[Array, "_ dz"]) -> Float[Array, "dx ..."]:
+        """A function of the kernel at points (x, u), over the noise variance, for each output."""
+        normalised = [self.inputs(each) for each in points]
+
+        def one_output(lengthscales: Array, ratio: Array, affine: Array | None) -> Array:
+            scaled = (
+                each / lengthscales if affine is None else affine_features(each, lengthscales, affine) for each in normalised
+            )
+            return ratio * function(*scaled)
+
+        return jax.vmap(one_output)(self.lengthscales, (self.signal_std / self.noise_std) ** 2, self.affine)
 
 
 def underlying_gp(posterior: Posterior) -> GPPosterior:

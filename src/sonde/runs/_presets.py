@@ -34,13 +34,23 @@ PENDULUM_SOLVER = ICEM(  # the same for Gaussian processes and ensembles
 )
 LITE_SOLVER = replace(PENDULUM_SOLVER, samples=100, elites=10, iterations=4)  # a twelfth of the simulated plans
 
+PENDULUM_GP_MODEL = GaussianProcess(
+    optimiser="adam",
+    learning_rate=0.1,
+    steps=50,  # number of epochs
+    affine_std=0.0,  # this and the following are not in the tables
+    prior_lengthscale=1.0,
+    prior_std=0.3,
+    signal_prior_std=0.3,
+    noise_floor=0.01,
+)
 PENDULUM_GP = RunConfig(
     world=Pendulum(),
     rounds=10,  # not in the tables; what the public runs collect
     horizon=100,  # exploration horizon
     evaluation_horizon=200,  # downstream task horizon
     method=_opax(beta=2.0, particles=10),
-    model=GaussianProcess(learning_rate=0.1, steps=50),  # learning rate, number of epochs; the rest is not in the tables
+    model=PENDULUM_GP_MODEL,
     solver=PENDULUM_SOLVER,
 )
 
@@ -62,7 +72,9 @@ PENDULUM_ENSEMBLE = ProbabilisticEnsemble(
     learning_rate=5e-4,
     epochs=50,
     max_steps=5000,  # maximum number of gradient steps
-    weight_decay=1e-4,  # not in the tables
+    patience=0,  # this and the following are not in the tables
+    affine=False,
+    weight_decay=1e-4,
 )
 PENDULUM_PE = RunConfig(
     world=Pendulum(),
@@ -169,6 +181,8 @@ FETCH_ENSEMBLE = ProbabilisticEnsemble(
     batch_size=256,
     epochs=50,
     max_steps=1_000_000,  # not in the tables; in effect no limit
+    patience=0,
+    affine=False,
     learning_rate=1e-4,
     weight_decay=5e-5,
     optimiser="adam",
@@ -225,6 +239,9 @@ LITE_SAC = replace(
     temperature_learning_rate=1e-3,
     tau=0.02,
 )
+
+LARGEST_GP = 12
+"""Most dimensions of (x, u) for which the model is a Gaussian process by default: beyond, it needs too many measurements."""
 
 PRESETS = {
     "pendulum-gp": PENDULUM_GP,
@@ -310,9 +327,12 @@ def preset(name: str) -> RunConfig:
 
 
 def default_config(world: World) -> RunConfig:
-    """Settings for a system without a preset: a recalibrated ensemble and a fast planner.
+    """Settings for a system without a preset: a Gaussian process, or for many dimensions an ensemble, and a fast planner.
 
     Args:
         world: The system.
     """
-    return replace(PRESETS["pendulum-pe-lite"], world=world, rounds=10)
+    base = replace(PRESETS["pendulum-pe-lite"], world=world, rounds=10)
+    if world.state_dim + world.action_dim <= LARGEST_GP:
+        return replace(base, model=GaussianProcess(), confidence=Confidence())
+    return replace(base, model=ProbabilisticEnsemble(width=128))

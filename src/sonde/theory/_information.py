@@ -178,11 +178,12 @@ def greedy_model_complexity(prior: Prior, candidates: np.ndarray, rounds: int, h
 
 
 def _same_kernels(prior: Prior) -> list[list[int]]:
-    """Groups of outputs with the same length-scales and signal-to-noise ratio."""
+    """Groups of outputs with the same length-scales, signal-to-noise ratio and affine part."""
     groups: dict[bytes, list[int]] = {}
-    ratio = np.asarray(prior.signal_std / prior.noise_std)
-    for output, scales in enumerate(np.asarray(prior.lengthscales)):
-        groups.setdefault(np.log(np.append(scales, ratio[output])).round(9).tobytes(), []).append(output)
+    values = [prior.lengthscales, (prior.signal_std / prior.noise_std)[:, None]]
+    values += [] if prior.affine is None else [prior.affine[:, None]]
+    for output, row in enumerate(np.concatenate(values, axis=1)):
+        groups.setdefault(np.log(row).round(9).tobytes(), []).append(output)
     return list(groups.values())
 
 
