@@ -54,12 +54,19 @@ def test_held_out_rows_do_not_depend_on_count_or_capacity(x64, fraction):
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.25, 0.5])
 def test_held_out_fraction_is_right_in_every_stretch_of_rows(x64, fraction):
-    """Of any 100 consecutive rows to within two; of all rows to within one per cent."""
-    hidden = np.asarray(data_of(3000, 3000).held_out(fraction)).astype(float)
-    stretches = np.convolve(hidden, np.ones(100), mode="valid")
-    assert np.abs(stretches - 100 * fraction).max() <= 2
-    for count in (100, 300, 1000, 3000):
-        assert abs(hidden[:count].sum() - fraction * count) <= count / 100
+    """Of any 500 consecutive rows to within two blocks; of all rows to within one per cent."""
+    hidden = np.asarray(data_of(6000, 6000).held_out(fraction)).astype(float)
+    stretches = np.convolve(hidden, np.ones(500), mode="valid")
+    assert np.abs(stretches - 500 * fraction).max() <= 2 * HELD_OUT_BLOCK
+    assert abs(hidden.sum() - fraction * 6000) <= 60
+
+
+@pytest.mark.parametrize("fraction", [0.1, 0.2, 0.25, 0.5])
+def test_held_out_rows_come_in_blocks_and_early(x64, fraction):
+    """A row between two that are seen would be predicted by them, whatever the model has learned."""
+    blocks = np.asarray(data_of(6000, 6000).held_out(fraction)).reshape(-1, HELD_OUT_BLOCK)
+    assert np.all(blocks == blocks[:, :1])
+    assert blocks[1].all(), "recalibration begins with the second block"
 
 
 def test_each_row_is_either_seen_or_held_out(x64):

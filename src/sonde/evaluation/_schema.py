@@ -112,6 +112,35 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         drawn=False,
     ),
     MetricSpec(
+        "coverage90",
+        "Coverage of 90 % intervals on new data",
+        "share",
+        "Share of the round's measurements inside the one-step 90 % intervals of the model from before the round.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "coverage90_simulated",
+        "Coverage of 90 % intervals on new data, 20 steps ahead",
+        "share",
+        "The same for the states after 20 steps, simulated from the measured start with the actions that were taken; missing "
+        "where no episode is as long.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "model_choice",
+        "Chosen model",
+        "",
+        "Number of the chosen candidate of the model auto, from 0.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "simulation_error/*",
+        "Error of simulations: {}",
+        "stds of the states",
+        "Root mean square error of a candidate of the model auto, simulated over blocks of 20 measurements that it did not see.",
+        drawn=False,
+    ),
+    MetricSpec(
         "calibration/error_before",
         "Calibration error before recalibration",
         "share",

@@ -4,6 +4,7 @@ To write your own, subclass `Model` as a frozen dataclass and pass an instance; 
 command line.
 """
 
+from sonde.models._auto import Auto
 from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
 from sonde.models._beta import BETA_RULES, BetaRule, HeldOutBeta, RKHSBeta, held_out_beta, mean_norm, rkhs_beta
 from sonde.models._calibration import Calibration
@@ -13,7 +14,7 @@ from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import KERNELS, RBF, Kernel, Linear, Matern32, Matern52
 from sonde.models._prior import Prior
 
-MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble}
+MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble, "auto": Auto}
 """Names of models for the command line."""
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "KERNELS",
     "MODELS",
     "RBF",
+    "Auto",
     "BetaRule",
     "Calibration",
     "Confidence",

@@ -8,7 +8,7 @@ Everything is whole numbers, so a config with absurd sizes is rejected like any 
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from sonde._internal.errors import SondeError
@@ -16,6 +16,7 @@ from sonde._internal.lockstep import CHUNK_BYTES
 from sonde._internal.machine import Memory, free_host_memory, free_memory
 from sonde.evaluation._metrics import COMMON_RANK
 from sonde.imagination import Imagination
+from sonde.models import Auto
 from sonde.models._base import ROWS
 from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
 from sonde.models._calibration import calibration_bytes
@@ -129,6 +130,15 @@ class _Sizes:
     def input_dim(self) -> int:
         return self.state_dim + self.config.world.action_dim
 
+    def candidates(self) -> list["_Sizes"]:
+        """The same with each of the models that one is chosen from; none if the model is not chosen."""
+        model = self.config.model
+        return (
+            [replace(self, config=replace(self.config, model=each)) for each in model.candidates]
+            if isinstance(model, Auto)
+            else []
+        )
+
     def at_once(self, count: int, bytes_each: int) -> int:
         """Of `count` equal pieces of work, the bytes of those that are done side by side (`in_chunks`)."""
         return bytes_each * (min(count, max(1, CHUNK_BYTES // max(bytes_each, 1))) if self.accelerator else 1)
@@ -149,7 +159,7 @@ class _Sizes:
         """Bytes of one seed's params."""
         model = self.config.model
         if not isinstance(model, ProbabilisticEnsemble):
-            return 0
+            return sum(each.params() for each in self.candidates())
         moments = 2 if model.keep_optimiser_state else 0
         return (1 + moments) * model.members * self.member()
 
@@ -172,13 +182,15 @@ class _Sizes:
         if isinstance(model, ProbabilisticEnsemble):
             return model.members * self.member()
         if not isinstance(model, GaussianProcess):
-            return 0
+            return sum(each.posterior() for each in self.candidates())
         return self.state_dim * DOUBLE * self.centres() * (self.centres() + self.input_dim + 1)
 
     # ---- phases
 
     def phases(self) -> Iterator[Part]:
         config, model = self.config, self.config.model
+        for each in self.candidates():
+            yield from each.phases()
         if isinstance(model, GaussianProcess):
             yield from self.gaussian_process(model)
         if isinstance(model, ProbabilisticEnsemble):
@@ -234,7 +246,7 @@ class _Sizes:
             return 3 * DOUBLE * self.centres() * (self.state_dim if self.accelerator else 1)
         if isinstance(model, ProbabilisticEnsemble):  # activations; one member after the other on a CPU
             return 3 * SINGLE * model.width * (model.members if self.accelerator else 1)
-        return 0
+        return max((each.point() for each in self.candidates()), default=0)
 
     def planning(self, solver: Solver, imagination: Imagination, rollouts: int, horizon: int, prefix: str = "") -> Part:
         """What a policy needs while it is made and run."""

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
-from sonde.models import GaussianProcess
+from sonde.models import Auto, GaussianProcess
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._config import RunConfig
 
@@ -62,6 +62,7 @@ class ProgressDisplay(Callback):
         self.columns = ["round", "transitions", *(spec.column for spec in self.shown)]
         self.columns += [spec.title.lower() for spec in self.rule.quantities] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
+        self.columns += ["model (simulation error)"] if isinstance(config.model, Auto) else []
         self.columns += [f"{phase} s" for phase in PHASES]
         # as Text, because names of methods and tasks may look like Rich's markup
         title = Text(self._title(), style="table.title")
@@ -136,9 +137,18 @@ class ProgressDisplay(Callback):
         for task in self.config.task_names if self.config.evaluate_every else ():
             returned, solved = _mean(rows, f"return/{task_label(task)}"), _mean(rows, f"success/{task_label(task)}", 2)
             cells.append(returned if solved == "-" else f"{returned} (success {solved})")
+        cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
         cells += [_mean(rows, f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         return cells
+
+
+def _choices(model: Auto, rows: Sequence[Row]) -> str:
+    """The models that were chosen for the seeds, and the errors of all candidates, the chosen ones first."""
+    chosen = {model.labels[int(row["model_choice"])] for row in rows}
+    ordered = sorted(model.labels, key=lambda label: label not in chosen)
+    errors = [f"{label} {_mean(rows, f'simulation_error/{label}', 3)}" for label in ordered]
+    return f"{', '.join(errors[: len(chosen)])} (others: {', '.join(errors[len(chosen) :]) or 'none'})"
 
 
 def _mean(rows: Sequence[Row], key: str, digits: int | None = None) -> str:

@@ -8,8 +8,10 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
+from sonde.evaluation._coverage import coverage_metrics
 from sonde.evaluation._metrics import model_metrics, prediction_error, realised_information_gain
-from sonde.models import Calibration
+from sonde.explorer import Explorer
+from sonde.models import Auto, Calibration
 from sonde.models._calibration import LEVELS, calibration_error
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import theory_metrics
@@ -32,12 +34,27 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
         "prediction_error": unknown if first else prediction_error(result.before, *visited, trajectory.next_states),
+        **({} if first else coverage_metrics(result.before, trajectory)),
+        **choice_metrics(explorer),
         **model_metrics(explorer.posterior, explorer.data, config.world),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),
         **{metric.spec.key: _computed(metric, result) for metric in config.metrics},
     }
+
+
+def choice_metrics(explorer: Explorer) -> dict[str, np.ndarray]:
+    """Which candidate of the model auto was chosen, and the errors that decided, per seed [S].
+
+    Args:
+        explorer: The explorer after the round.
+    """
+    if not isinstance(explorer.model, Auto):
+        return {}
+    errors = np.asarray(explorer.params.errors).T
+    each = {f"simulation_error/{label}": error for label, error in zip(explorer.model.labels, errors, strict=True)}
+    return {"model_choice": np.asarray(explorer.params.choice), **each}
 
 
 def _computed(metric: Metric, result: RoundResult) -> np.ndarray:

@@ -1,0 +1,89 @@
+"""Coverage of a model's intervals on a round that it has not learned from yet, one step and several steps ahead."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from sonde._internal.precision import double_precision
+from sonde.data import Trajectory
+from sonde.evaluation._blocks import in_blocks
+from sonde.models import Posterior
+from sonde.models._base import predict_many
+from sonde.models._simulate import simulate
+
+STEPS = 20
+"""Steps of a simulation."""
+PARTICLES = 64
+"""Simulated trajectories from each start."""
+WINDOWS = 10
+"""Starts that are simulated side by side, and multiples of it: one compiled program serves rounds of any length."""
+LEVEL, QUANTILE = 0.9, 1.6448536269514722
+"""The level of the intervals, and half their width in stds of a normal distribution."""
+
+
+@eqx.filter_jit
+def _inside(posterior: Posterior, states: Array, actions: Array, next_states: Array) -> Array:
+    """Whether measurements lie in their one-step intervals [S, T, dx]."""
+    prediction = jax.vmap(predict_many)(posterior, states, actions)
+    std = jnp.sqrt(prediction.epistemic_std**2 + prediction.aleatoric_std**2)
+    return jnp.abs(next_states - prediction.mean) <= QUANTILE * std
+
+
+@eqx.filter_jit
+def _inside_simulated(posterior: Posterior, starts: Array, actions: Array, ends: Array) -> Array:
+    """Whether the last states of windows [S, W, dx] lie in the intervals of simulations."""
+
+    def one_seed(posterior: Posterior, starts: Array, actions: Array, ends: Array) -> Array:
+        def one(start, actions, end, key):
+            last = simulate(posterior, start, actions, key, PARTICLES)[:, -1]
+            low, high = jnp.quantile(last, jnp.asarray([(1 - LEVEL) / 2, (1 + LEVEL) / 2]), axis=0)
+            return (low <= end) & (end <= high)
+
+        keys = jax.random.split(jax.random.key(0), starts.shape[0])
+        return jax.lax.map(lambda given: one(*given), (starts, actions, ends, keys))
+
+    return jax.vmap(one_seed)(posterior, starts, actions, ends)
+
+
+@double_precision
+def coverage_metrics(posterior: Posterior, trajectory: Trajectory) -> dict[str, np.ndarray]:
+    """Shares of a round's measurements inside the 90 % intervals of the model from before the round.
+
+    Args:
+        posterior: The posterior from before the round, with a leading axis S.
+        trajectory: Measurements of the round [S, T, ...].
+
+    Returns:
+        Values [S] by key of the schema; NaN for simulations where no episode has as many steps.
+    """
+    states, actions, next_states = trajectory.states, trajectory.actions, trajectory.next_states
+    inside = in_blocks(functools.partial(_inside, posterior), states, actions, next_states)
+    found = {"coverage90": inside.mean(axis=(1, 2)), "coverage90_simulated": np.full(len(states), np.nan)}
+    first = _windows(trajectory)
+    if len(first):
+        padded = np.resize(first, -(-len(first) // WINDOWS) * WINDOWS)
+        steps = padded[:, None] + np.arange(STEPS)
+        given = states[:, padded], actions[:, steps], next_states[:, padded + STEPS - 1]
+        simulated = np.asarray(_inside_simulated(posterior, *map(jnp.asarray, given)))
+        found["coverage90_simulated"] = simulated[:, : len(first)].mean(axis=(1, 2))
+    return found
+
+
+def _windows(trajectory: Trajectory) -> np.ndarray:
+    """First steps of disjoint windows of `STEPS` steps in which no episode ends, for any seed, before the last step."""
+    steps = trajectory.states.shape[1]
+    ended = np.zeros((1, steps), bool) if trajectory.ended is None else trajectory.ended
+    starts, first = [], 0
+    ends = np.asarray(ended.any(axis=0))
+    while first + STEPS <= steps:
+        inner = np.flatnonzero(ends[first : first + STEPS - 1])
+        if len(inner):
+            first += int(inner[-1]) + 1
+        else:
+            starts.append(first)
+            first += STEPS
+    return np.array(starts, int)

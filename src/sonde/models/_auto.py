@@ -1,0 +1,152 @@
+"""A model that is chosen by how well it simulates measurements that it has not seen."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from sonde._internal.errors import SondeError
+from sonde.data import HELD_OUT_BLOCK, Data
+from sonde.models._base import JacobianPrediction, Model, Posterior, Prediction
+from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._gaussian_process import GaussianProcess
+from sonde.models._kernels import Matern52
+from sonde.models._simulate import simulate_mean
+
+JUDGED = 0.2
+"""Fraction of the measurements that candidates are compared on, and do not see for it."""
+LARGEST_ERROR = 10.0
+"""In stds of the states: a simulation that leaves the data altogether counts as this far off."""
+ADVANTAGE = 0.95
+"""Another candidate is chosen once its error is below this fraction of the present one's: a choice by chance is not changed."""
+
+
+class AutoParams(eqx.Module):
+    """Params of all candidates, and the choice among them."""
+
+    candidates: tuple[Any, ...]
+    """Params of each candidate."""
+    errors: Float[Array, "*seeds candidates"]
+    """Error of each candidate at the last fit; NaN before there are measurements to compare on."""
+    choice: Int[Array, "*seeds"]
+    """Number of the chosen candidate."""
+
+
+@dataclass(frozen=True)
+class Auto(Model):
+    """The candidate that simulates blocks of 20 measurements best that it has not seen; compared again after each round."""
+
+    candidates: tuple[Model, ...] = field(
+        default_factory=lambda: (
+            GaussianProcess(),
+            GaussianProcess(kernel=Matern52()),
+            ProbabilisticEnsemble(width=128),
+        )
+    )
+    """The models to choose from, in order of preference."""
+
+    def __post_init__(self):
+        """Reject what cannot be chosen from."""
+        if len(self.candidates) < 2 or not all(isinstance(model, Model) for model in self.candidates):
+            raise SondeError(f"model: candidates must be two or more models, got {self.candidates!r}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """A short name for each candidate."""
+        names = [_label(model) for model in self.candidates]
+        return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+
+    def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> AutoParams:
+        """Initial params of all candidates; the first one is chosen."""
+        keys = jax.random.split(key, len(self.candidates))
+        each = tuple(model.init(state_dim, action_dim, key) for model, key in zip(self.candidates, keys, strict=True))
+        return AutoParams(each, jnp.full(len(each), jnp.nan), jnp.zeros((), int))
+
+    def fit(self, params: AutoParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> AutoParams:
+        """Fit the candidates to a part of the data, compare them on the rest, and fit them to all data."""
+        part = data.without(data.hidden + JUDGED)
+        errors, fitted = [], []
+        for number, (model, old) in enumerate(zip(self.candidates, params.candidates, strict=True)):
+            first, second = jax.random.split(jax.random.fold_in(key, number))
+            new = model.fit(old, part, filled, first)
+            errors.append(simulation_error(model.condition(new, part), data))
+            fitted.append(model.fit(new, data, filled, second))
+        found = jnp.stack(errors)
+        best, current = jnp.argmin(found), found[params.choice]
+        better = found[best] < jnp.where(jnp.isnan(params.errors[0]), 1.0, ADVANTAGE) * current
+        return AutoParams(tuple(fitted), found, jnp.where(better, best, params.choice))
+
+    def condition(self, params: AutoParams, data: Data) -> "AutoPosterior":
+        """Posteriors of all candidates."""
+        each = (model.condition(own, data) for model, own in zip(self.candidates, params.candidates, strict=True))
+        return AutoPosterior(tuple(each), params.choice)
+
+
+def _label(model: Model) -> str:
+    if isinstance(model, GaussianProcess):
+        return f"gp-{type(model.kernel).__name__.lower()}"
+    return "pe" if isinstance(model, ProbabilisticEnsemble) else type(model).__name__.lower()
+
+
+class AutoPosterior(Posterior):
+    """The posterior of the chosen candidate."""
+
+    candidates: tuple[Posterior, ...]
+    choice: Int[Array, "*seeds"]
+
+    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
+        """Predict with the chosen candidate."""
+        branches = [lambda each=each: replace(each.predict(x, u), members=None) for each in self.candidates]
+        return jax.lax.switch(self.choice, branches)
+
+    def predict_jacobian(
+        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
+    ) -> JacobianPrediction:
+        """Predict the Jacobian with the chosen candidate."""
+        draw = lambda each: each.predict_jacobian(x, u, key, count)
+        # ensembles have as many samples as members: repeat them
+        alike = lambda found: replace(found, samples=found.samples[jnp.arange(count) % found.samples.shape[0]])
+        return jax.lax.switch(self.choice, [lambda each=each: alike(draw(each)) for each in self.candidates])
+
+    def specialise(self) -> Posterior:
+        """The chosen candidate itself, if it is the same for all seeds."""
+        chosen = np.unique(np.asarray(self.choice))
+        if len(chosen) == 1:
+            return self.candidates[int(chosen[0])].specialise()
+        return replace(self, candidates=tuple(each.specialise() for each in self.candidates))
+
+    def differentiable(self) -> Posterior:
+        """The same in a form that has gradients."""
+        return replace(self, candidates=tuple(each.differentiable() for each in self.candidates))
+
+
+def simulation_error(posterior: Posterior, data: Data) -> Float[Array, ""]:
+    """Error of simulations over blocks of measurements that the posterior has not seen.
+
+    Args:
+        posterior: Posterior after `data.without(data.hidden + JUDGED)`.
+        data: The measurements.
+
+    Returns:
+        Root mean square over steps and state dimensions, in stds of the states; infinite if there are no such measurements.
+    """
+    mask = data.mask()
+    judged = mask & ~data.without(data.hidden + JUDGED).mask()
+    count = data.capacity // HELD_OUT_BLOCK
+    whole = lambda array: array[: count * HELD_OUT_BLOCK].reshape(count, HELD_OUT_BLOCK, *array.shape[1:])
+    states, actions, next_states, rows = map(whole, (data.states, data.actions, data.next_states, judged))
+    # where an episode ends, the next state is not where the next row starts
+    follows = jnp.all(next_states[:, :-1] == states[:, 1:], axis=-1)
+    joined = jnp.concatenate([jnp.zeros((count, 1), bool), follows], axis=1)
+    error = simulate_mean(posterior, states, actions, joined) - next_states
+    seen = mask[:, None]
+    mean = jnp.sum(data.states, axis=0, where=seen) / jnp.maximum(jnp.sum(mask), 1)
+    spread = jnp.sqrt(jnp.sum((data.states - mean) ** 2, axis=0, where=seen) / jnp.maximum(jnp.sum(mask), 1))
+    relative = error / jnp.maximum(spread, 1e-300)
+    squared = jnp.minimum(jnp.where(jnp.isfinite(relative), relative**2, jnp.inf), LARGEST_ERROR**2)
+    total = jnp.sum(jnp.mean(squared, axis=-1), where=rows)
+    return jnp.where(jnp.any(rows), jnp.sqrt(total / jnp.maximum(jnp.sum(rows), 1)), jnp.inf)
