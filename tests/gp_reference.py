@@ -96,7 +96,7 @@ def log_posterior(model: GaussianProcess, params, z: np.ndarray, changes: np.nda
         if model.affine_std:
             kernel += ConstantKernel(model.affine_std**2) * DotProduct(sigma_0=1.0)
         regressor = GaussianProcessRegressor(kernel, alpha=noise**2, optimizer=None).fit(z, target)
-        off = (log_scales - np.log(model.prior_lengthscale)) / model.prior_std
-        off = np.append(off, (log_signal - np.log(model.signal_std)) / model.signal_prior_std)
+        (scale, scale_spread), (signal, signal_spread) = model.lengthscale_prior, model.signal_prior
+        off = np.append((log_scales - np.log(scale)) / scale_spread, (log_signal - np.log(signal)) / signal_spread)
         values.append(regressor.log_marginal_likelihood_value_ - 0.5 * np.sum(off**2))
     return np.array(values)

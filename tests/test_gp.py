@@ -135,7 +135,7 @@ def test_invalid_settings_are_rejected():
         {"noise_floor": 0.02},
         {"rank": -1},
         {"steps": 0},
-        {"prior_std": float("nan")},
+        {"lengthscale_prior": (1.0, float("nan"))},
         {"gradient_limit": -1.0},
         {"gradient_limit": float("nan")},
         {"gradient_limit": float("inf")},

@@ -58,7 +58,7 @@ def test_one_fit_is_as_good_as_the_best_of_many_restarts(x64, name):
     loss = jax.jit(jax.value_and_grad(lambda flat: model._loss(unravel(flat), *rows)))
     rng, best = np.random.default_rng(0), np.inf
     for _ in range(RESTARTS):
-        start = np.concatenate([rng.normal(1.5, 1.0, z.shape[1]), rng.normal(0.0, 1.0, 1), rng.uniform(-6, 0, 1)])
+        start = np.concatenate([rng.normal(1.5, 1.0, z.shape[1]), rng.normal(1.0, 0.5, 1), rng.uniform(-6, 0, 1)])
         function = lambda flat: [np.asarray(part) for part in loss(jnp.asarray(flat))]
         best = min(best, minimize(function, start, jac=True, method="L-BFGS-B", bounds=[(-8, 8)] * start.size).fun)
     assert loss(flat)[0] < best + 0.5

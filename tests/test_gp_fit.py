@@ -61,7 +61,7 @@ def test_fit_recovers_hyperparameters_and_never_gets_worse(x64):
 def test_fit_reaches_the_maximum_that_scipy_finds(x64):
     """With a narrow prior, so that it matters."""
     z, changes, *_ = sample_of_a_gp(80)
-    model = GaussianProcess(prior_lengthscale=1.0, prior_std=0.1, signal_prior_std=0.1)
+    model = GaussianProcess(lengthscale_prior=(1.0, 0.1), signal_prior=(1.0, 0.1))
     params = start_of(model)
     for round_number in range(4):
         params = fit(model, params, data_of(z, changes), jax.random.key(round_number))

@@ -148,7 +148,7 @@ def test_refit_uses_all_measurements_and_is_as_good_as_scipy(x64):
     """Held-out measurements too; the explorer itself is not changed."""
     explorer = explorer_of(GaussianProcess(rank=128), 80, Confidence(holdout=0.3, recalibrate=True))
     own, refit, data = one_seed(explorer.posterior).posterior, refitted(explorer), one_seed(explorer.data)
-    wide = GaussianProcess(prior_std=REFIT_PRIOR)
+    wide = GaussianProcess(lengthscale_prior=(10.0, REFIT_PRIOR), signal_prior=(3.0, REFIT_PRIOR))
     z, changes = np.asarray(data.inputs()), np.asarray(data.targets())
 
     def logarithms(posterior) -> np.ndarray:

@@ -137,7 +137,7 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         "simulation_error/*",
         "Error of simulations: {}",
         "stds of the states",
-        "Root mean square error of a candidate of the model auto, simulated over blocks of 20 measurements that it did not see.",
+        "Root mean square error of a candidate of the model auto, simulated over blocks of 20 measurements unknown to it.",
         drawn=False,
     ),
     MetricSpec(

@@ -28,7 +28,9 @@ from sonde.models._shuffle import shuffled
 from sonde.models._steps import in_chunks, one_by_one
 from sonde.models._training import some_rows, until_converged, validation_rows
 
-SMALLEST_REST = 1e-3  # of the targets' std: the least that an affine part leaves for the networks
+SMALLEST_REST = 0.1
+"""Least std, in stds of the targets, that an affine part leaves for the networks: their disagreement is in its units, and data
+of a small region, where the system seems affine, must not make them agree about all others."""
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
 
@@ -181,7 +183,6 @@ class ProbabilisticEnsemble(Model):
         affine, targets = None, Normaliser.of(changes, mask, self.smallest_spread)
         if self.affine:
             affine, left = affine_members(z, changes, mask, self.members, jax.random.fold_in(key, 1))
-            # what rounding leaves of an affine system is nothing to learn
             targets = Normaliser(targets.shift, jnp.maximum(left, SMALLEST_REST * targets.scale))
         networks = params.networks
         if not self.warm_start:

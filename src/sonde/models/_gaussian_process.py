@@ -66,12 +66,11 @@ class GaussianProcess(Model):
     noise_floor: float = 1e-3
     """Smallest noise std that a fit can reach, in units of the targets' std. On a deterministic system the noise would
     otherwise go to 0, and the information gain, which divides by it, to infinity."""
-    prior_lengthscale: float = 6.0
-    """Median of the log-normal prior on each length-scale, in units of the inputs' stds."""
-    prior_std: float = 0.7
-    """Std of the logarithm of a length-scale under that prior."""
-    signal_prior_std: float = 1.0
-    """Std of the logarithm of the signal std under its log-normal prior, whose median is the initial value."""
+    lengthscale_prior: tuple[float, float] = (10.0, 1.0)
+    """Log-normal prior on each length-scale: its median, in units of the inputs' stds, and the std of the logarithm."""
+    signal_prior: tuple[float, float] = (3.0, 0.3)
+    """The same for the signal std, in units of the targets' stds. It is narrow: data of a small region, where the system seems
+    affine, must not make the process certain about all others."""
     affine_std: float = 3.0
     """Prior std of the coefficients of an affine function of (x, u), which is part of each learned process: the process then
     learns what an affine fit leaves. In normalised units; 0 for no such part, as with fixed hyper-parameters."""
@@ -115,14 +114,16 @@ class GaussianProcess(Model):
             signal_std=self.signal_std,
             noise_std=self.noise_std,
             noise_floor=self.noise_floor,
-            prior_lengthscale=self.prior_lengthscale,
-            prior_std=self.prior_std,
-            signal_prior_std=self.signal_prior_std,
             learning_rate=self.learning_rate,
             steps=self.steps,
             fit_points=self.fit_points,
             tolerance=self.tolerance,
         )
+        for name in ("lengthscale_prior", "signal_prior"):
+            prior = getattr(self, name)
+            if len(prior) != 2:
+                raise SondeError(f"model: {name} must be a median and a std, got {list(prior)}")
+            positive("model", **{f"{name}[{i}]": value for i, value in enumerate(prior)})
         positive("model", **{f"input_scales[{i}]": scale for i, scale in enumerate(self.input_scales)})
         positive("model", **{f"target_scales[{i}]": scale for i, scale in enumerate(self.target_scales)})
         if self.rank < 0:
@@ -266,8 +267,9 @@ class GaussianProcess(Model):
         Args:
             params: Hyper-parameters of the output.
         """
-        off = jnp.sum((params.log_lengthscales - jnp.log(self.prior_lengthscale)) ** 2) / self.prior_std**2
-        off += (params.log_signal - jnp.log(self.signal_std)) ** 2 / self.signal_prior_std**2
+        (lengthscale, spread), (signal, signal_spread) = self.lengthscale_prior, self.signal_prior
+        off = jnp.sum(((params.log_lengthscales - jnp.log(lengthscale)) / spread) ** 2)
+        off += ((params.log_signal - jnp.log(signal)) / signal_spread) ** 2
         return -0.5 * off
 
     def _loss(self, params: GPParams, points: Array, y: Array, mask: Array) -> Float[Array, ""]:
@@ -295,12 +297,13 @@ class GaussianProcess(Model):
 
     def _starts(self, params: GPParams) -> list[GPParams]:
         """Starting points beside the last fit: a smooth function with little noise, a rough one, and mostly noise."""
+        (lengthscale, _), (signal, _) = self.lengthscale_prior, self.signal_prior
         like = lambda scale, noise: GPParams(
-            jnp.full_like(params.log_lengthscales, jnp.log(scale * self.prior_lengthscale)),
-            jnp.full_like(params.log_signal, jnp.log(self.signal_std)),
+            jnp.full_like(params.log_lengthscales, jnp.log(scale * lengthscale)),
+            jnp.full_like(params.log_signal, jnp.log(signal)),
             jnp.full_like(params.log_noise, jnp.log(noise)),
         )
-        return [like(1.0, self._free_noise()), like(0.25, self._free_noise()), like(1.0, 0.5)]
+        return [like(1.0, self._free_noise()), like(0.2, self._free_noise()), like(1.0, 0.5)]
 
     def _ascend(self, params: GPParams, points, y, mask) -> GPParams:
         """Fit one output by some steps of Adam."""

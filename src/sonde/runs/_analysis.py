@@ -61,8 +61,10 @@ def refitted(explorer: Explorer, seed_index: int = 0) -> GPPosterior:
     model = explorer.model
     if not isinstance(model, GaussianProcess) or model.hyperparameters == "fixed":
         raise SondeError("analysis: only Gaussian processes with learned hyper-parameters can be refitted; leave out refit")
-    prior_std, steps = max(model.prior_std, REFIT_PRIOR), max(model.steps, REFIT_STEPS)
-    model = replace(model, prior_std=prior_std, steps=steps, gradient_limit=REFIT_LIMIT)
+    (lengthscale, spread), (signal, signal_spread) = model.lengthscale_prior, model.signal_prior
+    wide = (lengthscale, max(spread, REFIT_PRIOR)), (signal, max(signal_spread, REFIT_PRIOR))
+    steps = max(model.steps, REFIT_STEPS)
+    model = replace(model, lengthscale_prior=wide[0], signal_prior=wide[1], steps=steps, gradient_limit=REFIT_LIMIT)
     posterior = _fitted(model, one_seed(explorer.data, seed_index), jax.random.key(0))
     if not np.isfinite(posterior.centres.weights).all():
         raise SondeError("analysis: the refitted posterior is not finite; leave out refit")

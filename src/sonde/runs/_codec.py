@@ -1,6 +1,6 @@
 """Configs as JSON: every object names its class, and has all of its fields.
 
-    {"format": 2, "rounds": 10, "world": {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}, ...}
+    {"format": 3, "rounds": 10, "world": {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}, ...}
 
 Classes of Sonde are named by room and name, those of other packages as MODULE:NAME, and a class in a file of one's own as
 FILE.py:NAME.
@@ -21,7 +21,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.reading import parse_json
 from sonde._internal.user_code import is_in_file, load_from_file, loaded_module
 
-FORMAT = 2
+FORMAT = 3
 """Number of the format; configs of another one are rejected."""
 Config = TypeVar("Config")
 

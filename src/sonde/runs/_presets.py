@@ -39,9 +39,8 @@ PENDULUM_GP_MODEL = GaussianProcess(
     learning_rate=0.1,
     steps=50,  # number of epochs
     affine_std=0.0,  # this and the following are not in the tables
-    prior_lengthscale=1.0,
-    prior_std=0.3,
-    signal_prior_std=0.3,
+    lengthscale_prior=(1.0, 0.3),
+    signal_prior=(1.0, 0.3),
     noise_floor=0.01,
 )
 PENDULUM_GP = RunConfig(
