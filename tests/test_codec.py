@@ -74,8 +74,8 @@ def test_every_object_names_its_class_and_has_all_fields():
         (lambda c: c["solver"].update(samples=2.5), "samples: expected int, got 2.5"),
         (lambda c: c.update(capacity=3), "capacity 3 is too small: 3 rounds of 12 steps need 36"),
         (lambda c: c.update(exploration_task="fly"), "method 'opax' explores without any task"),
-        (lambda c: c.update(format=1), "expected a config of format 2, got 1; it was made by another version of Sonde"),
-        (lambda c: c.pop("format"), "expected a config of format 2, got None"),
+        (lambda c: c.update(format=1), "expected a config of format 3, got 1; it was made by another version of Sonde"),
+        (lambda c: c.pop("format"), "expected a config of format 3, got None"),
         (lambda c: c["world"].update({"class": "/none/mine.py:World"}), "there is no file /none/mine.py"),
     ],
 )

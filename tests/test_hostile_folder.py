@@ -437,9 +437,9 @@ def test_truncated_archive_is_rejected(share, tmp_path, monkeypatch, capfd):
 
 def test_config_is_not_built_before_its_code_is_checked():
     """Also where the code stands last in the document, or in a list."""
-    text = json.dumps({"format": 2, "rounds": -1, "metrics": [{"class": "no_such_package_of_mine:X"}]})
+    text = json.dumps({"format": 3, "rounds": -1, "metrics": [{"class": "no_such_package_of_mine:X"}]})
     with pytest.raises(SondeError, match="missing field"):
         from_json(sonde.RunConfig, text, "config.json")
-    text = json.dumps({"format": 2, "metrics": [{"class": f"{__file__.replace('test_hostile', 'test_own')}:X"}]})
+    text = json.dumps({"format": 3, "metrics": [{"class": f"{__file__.replace('test_hostile', 'test_own')}:X"}]})
     with pytest.raises(SondeError):
         from_json(sonde.RunConfig, text, "config.json")

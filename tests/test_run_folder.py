@@ -270,7 +270,7 @@ def fill(folder, name):
     for part in FOLDERS:
         (folder / part).mkdir(parents=True, exist_ok=True)
     (folder / "checkpoints" / "0001.json").write_text(name)
-    (folder / "config.json").write_text(json.dumps({"format": 2, "world": 1, "rounds": 1, "name": name}))
+    (folder / "config.json").write_text(json.dumps({"format": 3, "world": 1, "rounds": 1, "name": name}))
 
 
 def killed(moment):

@@ -56,7 +56,7 @@ def judged(out: Path) -> Batch:
 def broken(out: Path) -> Batch:
     batch = explored(out / "broken")
     batch.create()
-    (batch.folder / "config.json").write_text('{"format": 2, "rounds": "many"}')
+    (batch.folder / "config.json").write_text('{"format": 3, "rounds": "many"}')
     return batch
 
 

@@ -68,7 +68,7 @@ class GaussianProcess(Model):
     otherwise go to 0, and the information gain, which divides by it, to infinity."""
     lengthscale_prior: tuple[float, float] = (10.0, 1.0)
     """Log-normal prior on each length-scale: its median, in units of the inputs' stds, and the std of the logarithm."""
-    signal_prior: tuple[float, float] = (3.0, 0.3)
+    signal_prior: tuple[float, float] = (3.0, 0.6)
     """The same for the signal std, in units of the targets' stds. It is narrow: data of a small region, where the system seems
     affine, must not make the process certain about all others."""
     affine_std: float = 3.0
