@@ -1,18 +1,40 @@
 """Small plants for judging models: equations, data, peers, and `python -m benchmarks.systems` with sizes that mean nothing."""
 
+import io
+import json
+import math
+import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+import tyro
+from jaxtyping import Array, Float
+from rich.console import Console
 from scipy.integrate import solve_ivp
 
+from benchmarks.systems import cells
+from benchmarks.systems.__main__ import Arguments, main
+from benchmarks.systems.cells import Cell, Results, Suite
 from benchmarks.systems.development import DEVELOPMENT
+from benchmarks.systems.learning import explored, settings
+from benchmarks.systems.peers import FLOOR, PEERS, fitted, peer
 from benchmarks.systems.plant import EXCITATIONS, HOLDS, NOISE, Plant, collect, excite, rollouts
 from benchmarks.systems.plants import SYSTEMS
+from benchmarks.systems.report import counts, data_table, figure_of, main_table, ratio
+from benchmarks.systems.scoring import LARGEST, Windows, coverage, errors
 from sonde._internal.errors import SondeError
+from sonde.data import Trajectory
+from sonde.models import Posterior, Prediction
+from sonde.runs import default_config
 from sonde.worlds import JaxWorld
+from tiny import TINY
 
 PLANTS = {**SYSTEMS, **DEVELOPMENT}
 G = 9.81
@@ -209,3 +231,242 @@ def test_reachable_points_cover_both_kinds_of_inputs():
     assert (
         found.states.shape == (2000, 2) and np.abs(found.actions[:1000]).max() < 1 and np.all(np.abs(found.actions[1000:]) == 1)
     )
+
+
+# ---- peers -----------------------------------------------------------------------------------------------------------------
+
+
+def from_map(function: Callable[[np.ndarray], np.ndarray], noise: float = 0.0) -> Trajectory:
+    """Measurements of a system with two states and one action, of which `function` gives the change."""
+    rng = np.random.default_rng(0)
+    states, actions = rng.uniform(-2, 2, (200, 2)) * [1.0, 30.0], rng.uniform(-1, 1, (200, 1))
+    change = function(np.concatenate([states, actions], axis=1))
+    return Trajectory(states, actions, states + change + noise * rng.standard_normal(change.shape))
+
+
+def cubic_map(z: np.ndarray) -> np.ndarray:
+    return np.stack([0.1 * z[:, 0] - 0.3 * z[:, 0] ** 3 + z[:, 2], 5 + z[:, 0] * z[:, 1] * z[:, 2]], axis=1)
+
+
+def largest_error(name: str, data: Trajectory) -> float:
+    """Of the mean after a fit, beside the spread of the changes, on the points themselves."""
+    found = fitted(name, SYSTEMS["duffing"], data, seed=0)(data.states, data.actions)
+    return float(np.abs((found - data.next_states) / (data.next_states - data.states).std(0)).max())
+
+
+def test_affine_peer_recovers_an_affine_system_and_no_cubic_one():
+    affine = from_map(lambda z: z @ np.array([[0.2, 3.0], [-0.01, -0.2], [1.0, 0.0]]) + [4.0, -7.0])
+    assert largest_error("affine", affine) < 1e-10
+    assert largest_error("affine", from_map(cubic_map)) > 0.5
+
+
+@pytest.mark.slow
+def test_cubic_peer_recovers_a_cubic_system_and_is_not_misled_by_noise():
+    pytest.importorskip("pysindy")
+    assert largest_error("cubic", from_map(cubic_map)) < 1e-3
+    clean = from_map(cubic_map)
+    predict = fitted("cubic", SYSTEMS["duffing"], from_map(cubic_map, noise=0.3), seed=0)
+    error = (predict(clean.states, clean.actions) - clean.next_states) / (clean.next_states - clean.states).std(0)
+    assert np.sqrt(np.mean(error**2)) < 0.1  # the noise alone is about 0.3
+
+
+@pytest.mark.slow
+def test_gaussian_process_peer_learns_a_smooth_system():
+    pytest.importorskip("sklearn")
+    smooth = lambda z: np.stack([np.sin(2 * z[:, 0]) + z[:, 2], 10 * np.cos(z[:, 1] / 20)], axis=1)
+    assert largest_error("sklearn-gp", from_map(smooth)) < 0.01 < largest_error("affine", from_map(smooth))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["duffing", "cart-pole", "motor", "levitation"])
+def test_grey_box_finds_the_true_system_from_wrong_parameters(name):
+    plant = PLANTS[name]
+    predict = fitted(FLOOR, plant, collect(plant, "random", 300, seed=1), seed=1)
+    assert errors(predict, Windows.of(plant))["twenty_step"] < 1e-6
+
+
+def test_unknown_peer_is_rejected():
+    with pytest.raises(SondeError, match="unknown peer"):
+        peer("oracle", SYSTEMS["duffing"], 0)
+
+
+# ---- scores ----------------------------------------------------------------------------------------------------------------
+
+
+class Truth(Posterior):
+    """The plant itself as a posterior, with a factor on its noise."""
+
+    plant: Plant = eqx.field(static=True)
+    factor: Float[Array, "*seeds"]
+
+    def predict(self, x, u):
+        std = self.factor * self.plant.process_noise * jnp.asarray(self.plant.spreads)
+        return Prediction(self.plant.dynamics(x, u), 0.6 * std, 0.8 * std)
+
+
+@pytest.mark.slow
+def test_coverage_of_the_true_system_is_90_percent_and_that_of_half_its_noise_is_less():
+    plant = replace(SYSTEMS["quadrotor"], process_noise=NOISE)
+    tests = Windows.of(plant)
+    of = lambda factor: coverage(Truth(plant, jnp.full((1,), factor)), tests, seed=0)
+    exact, half = of(1.0), of(0.5)
+    assert abs(exact["one_step_coverage"] - 0.9) < 0.01 and abs(exact["twenty_step_coverage"] - 0.9) < 0.05
+    # erf(0.5 * 1.645 / sqrt(2))
+    assert abs(half["one_step_coverage"] - math.erf(0.5 * 1.6448536 / math.sqrt(2))) < 0.02
+    assert half["twenty_step_coverage"] < 0.7
+
+
+def test_errors_are_those_of_means_in_spreads_against_the_plant_without_noise():
+    plant = replace(SYSTEMS["duffing"], process_noise=NOISE)
+    tests = Windows.of(plant)
+    assert not np.array_equal(tests.real.next_states, tests.clean.next_states)
+    with jax.enable_x64(True):
+        step = jax.jit(jax.vmap(plant.dynamics))
+        true = lambda states, actions: np.asarray(step(states, actions))
+        exact = errors(true, tests)
+        shifted = errors(lambda states, actions: true(states, actions) + 0.5 * tests.spread, tests)
+    assert exact["one_step"] < 1e-12 and exact["twenty_step"] < 1e-12 and exact["diverged"] == 0
+    assert abs(shifted["one_step"] - 0.5) < 1e-12
+    mean = lambda states, actions: np.broadcast_to(tests.clean.next_states.mean((0, 1)), states.shape)
+    assert abs(errors(mean, tests)["one_step"] - 1) < 1e-6
+
+
+def test_a_model_that_diverges_has_the_largest_error():
+    tests = Windows.of(SYSTEMS["duffing"])
+    for diverging in (lambda x, u: 1e3 * x**3, lambda x, u: np.full_like(x, np.nan) if np.abs(x).max() > 1e4 else 9e9 * x):
+        found = errors(diverging, tests)
+        assert np.isfinite(found["twenty_step"]) and found["twenty_step"] <= LARGEST and found["diverged"] > 0
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------------
+
+SUITE = Suite(("duffing", "motor"), ("random", "opax"), (False,), 1, 40, ("gp",))
+
+
+def made_up(gp: float) -> Results:
+    """Results in which a peer's 20-step error is 0.1 and affine's 1; OpAx's data halve the model's error."""
+    results = Results()
+    for cell in SUITE.cells:
+        for by in SUITE.learners:
+            error = {"affine": 1.0, "gp": gp if cell.data == "random" else gp / 2}.get(by, 0.1)
+            scores = {"one_step": error / 10, "twenty_step": error, "fit_seconds": 1.0}
+            results.add(cell, by, {**scores, "one_step_coverage": 0.91, "twenty_step_coverage": 0.82})
+    return results
+
+
+def test_report_compares_with_the_best_peer_and_with_affine():
+    found = list(made_up(0.24).of(SUITE))
+    assert ratio(found[0][1], "gp", "twenty_step") == pytest.approx(2.4)
+    assert ratio(found[0][1], "gp", "one_step", "affine") == pytest.approx(0.24)
+    _, twenty = counts(SUITE, found)
+    assert twenty == (
+        "gp, 20-step: of 4 cells, 2 within 1.3x of the best peer, 2 above 2x, 0 worse than affine by more than 5 %"
+    )
+    assert "4 worse than affine" in counts(SUITE, list(made_up(2.2).of(SUITE)))[0]
+    table = data_table(SUITE, found)
+    assert table is not None and list(table.columns[1].cells) == ["0.50", "0.50"]
+    console = Console(width=220, record=True, file=io.StringIO())
+    console.print(main_table(SUITE, found))
+    assert re.search(r"duffing.*random.*no.*gp.*0\.24.*cubic 0\.1.*2\.40.*0\.24.*0\.82", console.export_text())
+    assert len(figure_of(SUITE, found).axes) == 4
+
+
+def test_only_finished_cells_are_reported():
+    results = made_up(0.2)
+    del results.lines[SUITE.cells[0], "cubic"]
+    assert [cell for cell, _ in results.of(SUITE)] == SUITE.cells[1:]
+
+
+@pytest.mark.slow
+def test_a_small_comparison_is_not_computed_twice(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pysindy")
+    words = ["--systems", "duffing", "--data", "random", "--noise", "no", "--measurements", "40", "--models", "gp"]
+    words += ["--out", str(tmp_path)]
+    assert main(words) == 0
+    first = capsys.readouterr()
+    assert "1/1 duffing-random-clean-0-40: 20-step errors gp" in first.err
+    assert (tmp_path / "systems.png").read_bytes().startswith(b"\x89PNG")
+    rows = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
+    assert [row["by"] for row in rows] == ["gp", *PEERS, FLOOR]
+    assert all(0 < row["one_step"] < 1 for row in rows[:-1]) and 0 <= rows[0]["twenty_step_coverage"] <= 1
+    # without the line of the model, the model alone is computed again, with the same result
+    (tmp_path / "cells.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    assert main(words) == 0
+    again = json.loads((tmp_path / "cells.jsonl").read_text().splitlines()[-1])
+    assert {**again, "fit_seconds": 0} == {**rows[0], "fit_seconds": 0}
+    monkeypatch.setattr(cells, "score", lambda *given: pytest.fail("computed twice"))
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "of 1 cells" in capsys.readouterr().out
+
+
+def test_an_interrupt_leaves_the_results_so_far(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("pysindy")
+
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cells, "score", stop)
+    assert main(["--systems", "duffing", "--data", "random", "--out", str(tmp_path)]) == 130
+    assert "No cell is finished" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_opax_measures_whole_experiments_and_depends_on_the_seed_only(tmp_path, monkeypatch):
+    plant = SYSTEMS["cart-pole"]
+    config = replace(TINY, world=plant)
+    data, again = (explored(plant, 80, seed=0, config=config) for _ in range(2))
+    assert data.truncated is not None and np.flatnonzero(data.truncated).tolist() == [29, 59, 79]
+    np.testing.assert_array_equal(data.next_states, again.next_states)
+    goes_on = ~data.truncated[:-1]
+    np.testing.assert_array_equal(data.next_states[:-1][goes_on], data.states[1:][goes_on])
+    # a cell keeps them in a file
+    monkeypatch.setattr(cells, "explored", lambda *given: data)
+    cell = Cell("cart-pole", "opax", False, 0, 80)
+    cells.measure(cell, tmp_path)
+    monkeypatch.setattr(cells, "explored", lambda *given: pytest.fail("measured twice"))
+    loaded = cells.measure(cell, tmp_path).checked(1, plant.spec)
+    np.testing.assert_array_equal(loaded.states[0], data.states)
+
+
+def test_the_default_model_is_the_one_of_a_system_without_a_preset():
+    plant = SYSTEMS["tanks"]
+    config = default_config(plant)
+    assert settings("default", plant) == (config.model, config.confidence)
+    with pytest.raises(SondeError, match="unknown model"):
+        settings("transformer", plant)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--systems", "rocket"], "unknown system 'rocket'"),
+        (["--data", "sine"], "unknown kind of data 'sine'"),
+        (["--models", "transformer"], "unknown model 'transformer'"),
+        (["--measurements", "0"], "whole number above 0"),
+        (["--seeds", "0"], "whole number above 0"),
+        (["--models"], "at least one"),
+    ],
+)
+def test_wrong_arguments_are_rejected(words, message, capsys):
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_broken_line_of_results_is_named(tmp_path, capsys):
+    pytest.importorskip("pysindy")
+    (tmp_path / "cells.jsonl").write_text('{"cell": {"system": "duff')
+    assert main(["--systems", "duffing", "--out", str(tmp_path)]) == 2
+    assert "line 1 is not a result" in capsys.readouterr().err
+
+
+def test_development_stands_for_the_plants_on_which_settings_may_be_chosen():
+    assert Arguments(systems=("development", "motor", "arm")).suite().systems == (*DEVELOPMENT, "motor")
+
+
+def test_commands_in_the_readme_parse():
+    text = (Path(__file__).parent.parent / "benchmarks" / "README.md").read_text()
+    commands = re.findall(r"^python -m benchmarks\.systems(.*)$", text, re.MULTILINE)
+    assert len(commands) >= 3
+    for rest in commands:
+        tyro.cli(Arguments, args=shlex.split(re.split(r"\s{2,}|#", rest)[0])).suite()

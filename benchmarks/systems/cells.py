@@ -21,7 +21,7 @@ from benchmarks.systems.learning import explored, learned
 from benchmarks.systems.peers import FLOOR, PEERS, fitted
 from benchmarks.systems.plant import EXCITATIONS, NOISE, Plant, collect
 from benchmarks.systems.plants import SYSTEMS
-from benchmarks.systems.scoring import Tests, coverage, errors, predictor_of
+from benchmarks.systems.scoring import Windows, coverage, errors, predictor_of
 from sonde._internal.errors import SondeError, one_of, whole
 from sonde._internal.files import append_line, write_atomically
 from sonde.data import Trajectory
@@ -30,6 +30,8 @@ OPAX = "opax"
 """Kind of data that OpAx chooses."""
 KINDS = (*EXCITATIONS, OPAX)
 """Kinds of data."""
+FEWEST = 20
+"""Fewest measurements: peers hold some of them out."""
 PLANTS = {**SYSTEMS, **DEVELOPMENT}
 """Every plant by name."""
 
@@ -54,6 +56,8 @@ class Cell:
         one_of("system", self.system, PLANTS)
         one_of("kind of data", self.data, KINDS)
         whole("cell", measurements=self.measurements)
+        if self.measurements < FEWEST:
+            raise SondeError(f"cell: peers need at least {FEWEST} measurements, got {self.measurements}")
 
     @property
     def plant(self) -> Plant:
@@ -160,7 +164,7 @@ def measure(cell: Cell, folder: Path | None) -> Trajectory:
     return data
 
 
-def score(cell: Cell, by: str, data: Trajectory, tests: Tests) -> dict[str, float]:
+def score(cell: Cell, by: str, data: Trajectory, tests: Windows) -> dict[str, float]:
     """Let one learner learn and test it.
 
     Args:
@@ -193,7 +197,7 @@ def run(suite: Suite, results: Results) -> None:
         if not missing:
             continue
         start = time.monotonic()
-        data, tests = measure(cell, results.folder), Tests.of(cell.plant)
+        data, tests = measure(cell, results.folder), Windows.of(cell.plant)
         for by in missing:
             results.add(cell, by, score(cell, by, data, tests))
         shown: Sequence[str] = [f"{by} {results.lines[cell, by]['twenty_step']:.3g}" for by in suite.learners]

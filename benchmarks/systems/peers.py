@@ -24,7 +24,7 @@ Predictor = Callable[[np.ndarray, np.ndarray], np.ndarray]
 HELD_OUT = 5
 """Every fifth block of measurements is held out to choose settings."""
 BLOCK = 10
-"""Measurements per block: neighbours in time are alike, and must not be on both sides."""
+"""Most measurements per block: neighbours in time are alike, and must not be on both sides."""
 THRESHOLDS = (0.0, 1e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1)
 """Thresholds of sparse regression, for standardised inputs and targets; 0 is ridge regression."""
 RIDGES = (1e-8, 1e-5, 1e-3, 1e-1, 10.0)
@@ -107,7 +107,8 @@ class SparseCubic:
         """Try all settings on four fifths of the measurements, then fit the best one to all."""
         scaling = Scaling.of(data)
         inputs, targets = scaling.inputs(data.states, data.actions), scaling.targets(data)
-        held_out = np.arange(len(inputs)) // BLOCK % HELD_OUT == HELD_OUT - 1
+        block = max(1, min(BLOCK, len(inputs) // (2 * HELD_OUT)))
+        held_out = np.arange(len(inputs)) // block % HELD_OUT == HELD_OUT - 1
         best, least = (THRESHOLDS[0], RIDGES[0]), np.inf
         for setting in ((threshold, ridge) for threshold in THRESHOLDS for ridge in RIDGES):
             predict = self._regression(inputs[~held_out], targets[~held_out], *setting)
@@ -144,7 +145,7 @@ class ScikitGP:
     restarts: int = 2
     """Further starts of the hyper-parameters, tried on a subset of the measurements."""
     iterations: int = 40
-    """Most iterations of L-BFGS on all measurements, from the best start."""
+    """Most iterations of L-BFGS from each start, and then on all measurements from the best one."""
 
     def fit(self, data: Trajectory) -> Predictor:
         """Maximise the marginal likelihood of each output."""
@@ -163,8 +164,9 @@ class ScikitGP:
         some = np.random.default_rng(self.seed).permutation(len(inputs))[:SUBSET]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a length-scale at its bound means an input that does not matter
-            start = GaussianProcessRegressor(kernel, n_restarts_optimizer=self.restarts, random_state=self.seed)
-            start.fit(inputs[some], target[some])
+            start = GaussianProcessRegressor(
+                kernel, optimizer=self._optimiser, n_restarts_optimizer=self.restarts, random_state=self.seed
+            ).fit(inputs[some], target[some])
             return GaussianProcessRegressor(start.kernel_, optimizer=self._optimiser).fit(inputs, target)
 
     def _optimiser(self, objective, initial, bounds):
