@@ -360,8 +360,10 @@ def test_report_compares_with_the_best_peer_and_with_affine():
     assert ratio(found[0][1], "gp", "one_step", "affine") == pytest.approx(0.24)
     _, twenty = counts(SUITE, found)
     assert twenty == (
-        "gp, 20-step: of 4 cells, 2 within 1.3x of the best peer, 2 above 2x, 0 worse than affine by more than 5 %"
+        "gp, 20-step: of 4 cells, 2 within 1.3x of the best peer, 2 above 2x, 0 worse than affine by more than 5 %; "
+        "in 0 the error is below 1% of the spread"
     )
+    assert "in 4 the error" in counts(SUITE, list(made_up(0.009).of(SUITE)))[1]
     assert "4 worse than affine" in counts(SUITE, list(made_up(2.2).of(SUITE)))[0]
     table = data_table(SUITE, found)
     assert table is not None and list(table.columns[1].cells) == ["0.50", "0.50"]

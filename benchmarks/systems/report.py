@@ -20,6 +20,8 @@ HORIZONS = {"one_step": "1-step", "twenty_step": "20-step"}
 """Scores and what they are called."""
 NEAR, FAR, AFFINE = 1.3, 2.0, 1.05
 """Ratios of errors that are counted: within NEAR times the best peer's, above FAR times it, above AFFINE times affine's."""
+SMALL = 0.01
+"""Errors below this are small whatever the ratio: without noise, those of peers can be thousands of times smaller still."""
 MODEL_LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"))
 PEER_LOOKS = {"affine": ("#999999", "x"), "cubic": ("#E69F00", "+"), "sklearn-gp": ("#000000", "1"), FLOOR: ("#999999", "|")}
 """Colour and marker of each learner."""
@@ -113,10 +115,12 @@ def counts(suite: Suite, found: list[tuple[Cell, Scores]]) -> list[str]:
     for model in suite.models:
         for horizon, label in HORIZONS.items():
             best = np.array([ratio(scores, model, horizon) for _, scores in found])
+            small = sum(scores[model][horizon] < SMALL for _, scores in found)
             affine = np.array([ratio(scores, model, horizon, "affine") for _, scores in found])
             lines.append(
                 f"{model}, {label}: of {len(found)} cells, {np.sum(best <= NEAR)} within {NEAR}x of the best peer, "
-                f"{np.sum(best > FAR)} above {FAR:g}x, {np.sum(affine > AFFINE)} worse than affine by more than 5 %"
+                f"{np.sum(best > FAR)} above {FAR:g}x, {np.sum(affine > AFFINE)} worse than affine by more than 5 %; "
+                f"in {small} the error is below {SMALL:.0%} of the spread"
             )
     return lines
 
