@@ -22,6 +22,8 @@ NEAR, FAR, AFFINE = 1.3, 2.0, 1.05
 """Ratios of errors that are counted: within NEAR times the best peer's, above FAR times it, above AFFINE times affine's."""
 SMALL = 0.01
 """Errors below this are small whatever the ratio: without noise, those of peers can be thousands of times smaller still."""
+LEAST = 1e-5
+"""Smaller errors are drawn here: those of the grey box without noise are rounding errors."""
 MODEL_LOOKS = (("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "v"), ("#56B4E9", "P"))
 PEER_LOOKS = {"affine": ("#999999", "x"), "cubic": ("#E69F00", "+"), "sklearn-gp": ("#000000", "1"), FLOOR: ("#999999", "|")}
 """Colour and marker of each learner."""
@@ -224,7 +226,7 @@ def _panel(ax: Axes, groups: dict[str, list[Scores]], horizon: str, looks: dict[
         for by, (colour, marker) in looks.items():
             values = [scores[by][horizon] for scores in group]
             if values and (value := float(np.median(values))) > 0:
-                ax.plot(max(value, 1e-6), place, marker=marker, color=colour, markersize=7, linestyle="", markeredgewidth=1.5)
+                ax.plot(max(value, LEAST), place, marker=marker, color=colour, markersize=7, linestyle="", markeredgewidth=1.5)
     ax.set(xscale="log", yticks=range(len(groups)), ylim=(len(groups) - 0.5, -0.5))
     ax.set_yticklabels(list(groups))
     ax.axvline(1.0, color="#303030", linewidth=0.8)
