@@ -10,10 +10,12 @@ import re
 import tempfile
 from pathlib import Path
 
-# both are read when JAX is imported, and subprocesses inherit them
+# these are read when JAX is imported, and subprocesses inherit them
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# threads of LAPACK in several processes wait for each other: up to a hundred times slower than one thread each
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # code that tests allow is not remembered in the developer's home folder
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="sonde-tests-")
 

@@ -83,7 +83,9 @@ def start_worker(batch: Batch, callbacks: str, gpu: str | None = None) -> subpro
     """
     batch.create()
     command = [sys.executable, "-m", "sonde.runs.sweep._process", batch.worker, str(batch.folder), callbacks]
-    environment = {**os.environ, "PYTHONPATH": import_path(), **({} if gpu is None else {VISIBLE_GPUS: gpu})}
+    # threads of LAPACK in several processes wait for each other, and are then slower than one thread each
+    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": import_path()}
+    environment |= {} if gpu is None else {VISIBLE_GPUS: gpu}
     with os.fdopen(open_to_append(batch.folder / LOG), "ab") as log:
         # a process group of its own: an interrupt reaches the parent alone, which ends its children in order
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=environment)
