@@ -35,7 +35,7 @@ def test_queries_agree_on_all_devices(x64, cpu):
     """The forms for CPUs and for accelerators agree, for numbers of centres that equal a compiled size and that do not."""
     rng = np.random.default_rng(7)
     z, changes, queries = problem(rng, 150)
-    model = GaussianProcess(hyperparameters="fixed", lengthscale=0.3, rank=140)
+    model = GaussianProcess(hyperparameters="fixed", lengthscale=0.3, rank=140, tolerance=0.5)
     start = start_of(model)
     smooth = replace(start, log_lengthscales=start.log_lengthscales.at[1].set(jnp.log(3.0)))
     for params, count in ((start, 64), (start, 100), (start, 150), (smooth, 150)):
@@ -65,7 +65,7 @@ def test_differentiable_posterior_keeps_double_precision():
         posterior = condition(model, start_of(model), data_of(z, changes, 100))
     short = posterior.differentiable()
     assert short.sizes == (64, 64) and short.centres.points.shape == (2, 64, 3)
-    assert {leaf.dtype for leaf in jax.tree.leaves(short.centres)} == {jnp.dtype("float64"), jnp.dtype("int64")}
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(short.centres)} == {"float64", "int64", "bool"}
 
 
 @pytest.mark.slow
@@ -140,7 +140,7 @@ THOROUGH = (
     np.log([0.001, 0.001, 0.001]),
 )
 FITS, WHERE = ["fitted to a few, little noise", "fitted to all"], ["visited", "elsewhere"]
-DEFAULT, COARSE = GaussianProcess().tolerance, 0.5
+DEFAULT, COARSE = GaussianProcess().tolerance, 3.0
 
 
 @double_precision

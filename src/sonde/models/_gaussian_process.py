@@ -67,10 +67,10 @@ class GaussianProcess(Model):
     fit_points: int = 1000
     """Largest number of points in a fit of the hyper-parameters; with more data, a new random subset is drawn for each fit. The
     posterior always uses all data."""
-    tolerance: float = 0.02
-    """Accuracy of the low-rank posterior: data points become inducing points, the most informative first, until the std that
-    they leave unexplained at any data point is this fraction of the noise std. With the default, stds are within 1e-3 signal
-    stds of the exact ones, and means within a tenth of the std."""
+    tolerance: float = 0.1
+    """Accuracy of the low-rank posterior, at all points: its means are within this many stds of the exact ones, and its stds
+    within about half of it, relative to the exact ones. Data points become inducing points, the most informative first, until a
+    bound on both errors says so. An `Explorer` warns if `rank` inducing points are too few for it."""
     rank: int = 1024
     """Largest number of inducing points; 0 for the exact posterior, whose cost grows with the data."""
     input_scales: tuple[float, ...] = ()
@@ -164,8 +164,9 @@ class GaussianProcess(Model):
                 return exact(kernel, points / scales, target, mask, ratio)
             return low_rank(kernel, points / scales, target, mask, ratio, rank, self.tolerance)
 
-        own = (lengthscales, (noise_std / signal_std) ** 2, targets.T)
+        own = (lengthscales, (noise_std / signal_std) ** 2, targets.T / signal_std[:, None])
         centres = over_outputs(one_output, (points, mask), own, self.condition_bytes(data.capacity))
+        centres = eqx.tree_at(lambda each: each.weights, centres, signal_std[:, None] * centres.weights)
         return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, self.kernel)
 
     def fit_bytes(self, points: int) -> int:
