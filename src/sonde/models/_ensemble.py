@@ -139,7 +139,7 @@ class ProbabilisticEnsemble(Model):
         """Train all members, each in its own order of the data."""
         mask = data.mask()
         inputs = Normaliser.of_inputs(data, self.smallest_spread)
-        targets = Normaliser.of(data.targets(), mask, self.smallest_spread)
+        targets = Normaliser.of_targets(data, self.smallest_spread)
         z, y = inputs(data.inputs()).astype(jnp.float32), targets(data.targets()).astype(jnp.float32)
         init_key, order_key = jax.random.split(key)
         networks = params.networks

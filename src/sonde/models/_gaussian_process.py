@@ -202,8 +202,10 @@ class GaussianProcess(Model):
         inputs, targets = (Normaliser.given(scales) if scales else None for scales in (self.input_scales, self.target_scales))
         if inputs is None:
             inputs = Normaliser.identity(data.inputs().shape[1]) if fixed else Normaliser.of_inputs(data)
+        if self.kernel.stationary:  # predictions do not depend on the shift, but rounding errors do
+            inputs = Normaliser(Normaliser.of_inputs(data).shift, inputs.scale)
         if targets is None:
-            targets = Normaliser.identity(data.targets().shape[1]) if fixed else Normaliser.of(data.targets(), data.mask())
+            targets = Normaliser.identity(data.targets().shape[1]) if fixed else Normaliser.of_targets(data)
         return inputs, targets
 
     def log_marginal_likelihood(
