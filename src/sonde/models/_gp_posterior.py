@@ -6,10 +6,10 @@ For one output with unit-signal kernel k and centres c (all data points, or a fe
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
 so a query is one kernel row and one matrix product. F is determined up to an orthogonal matrix; the upper triangular one halves
-the work. `exact` takes all data points as centres. `low_rank` takes a few, chosen by `_low_rank` until they explain the others to
-a tolerance, and puts the information of all data into w and F (the mean of the subset of regressors with the variance of the
-projected process). Their number, and so the cost of a query, depends on how smooth the function is and
-hardly on the number of data points.
+the work. `exact` takes all data points as centres. `low_rank` takes a few, chosen by `_low_rank` until they explain the others
+to a tolerance, and puts the information of all data into w and F (the mean of the subset of regressors with the variance of the
+projected process). Their number, and so the cost of a query, depends on how smooth the function is and hardly on the number of
+data points.
 """
 
 import functools
@@ -114,7 +114,6 @@ def low_rank(
         rank: Largest number of centres.
         tolerance: How far from the exact posterior it may be: see `choose`.
     """
-
     # one compiled program for all amounts of data, with a branch for each size
     sizes = prefix_sizes(points.shape[0], FEWEST_ROWS, 4)  # each takes a second to compile
     filled = largest_of_all(jnp.max(jnp.where(mask, jnp.arange(1, mask.shape[0] + 1), 0)))
@@ -148,7 +147,8 @@ def low_rank_bytes(rows: int, rank: int) -> int:
         rows: Number of data points n.
         rank: Largest number of centres.
     """
-    return 8 * ((rank + 36) * rows + 6 * rank**2)  # 36: scaled inputs, residuals, columns of the kernel
+    block = min(rows, BLOCK)
+    return 8 * ((rank + 36) * rows + 6 * rank**2 + block**2)  # 36: scaled inputs, residuals, columns of the kernel
 
 
 def _plain_mean(query: tuple[Array, ...], kernel: Kernel) -> Float[Array, ""]:
@@ -226,6 +226,18 @@ class GPPosterior(Posterior):
             return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
 
         return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
+
+    def warning(self) -> str | None:
+        """Whether the low-rank posterior of some output may be further from the exact one than the tolerance."""
+        kept, full = np.asarray(self.centres.kept), np.asarray(self.centres.used) >= self.centres.points.shape[-2]
+        if kept.all():
+            return None
+        if np.any(full & ~kept):
+            most = self.centres.points.shape[-2]
+            why = f"{most} inducing points are too few for these data; raise rank, or set it to 0 for the exact posterior"
+        else:
+            why = "the noise std is too small for double precision; raise noise_std or noise_floor"
+        return f"model: the low-rank posterior is not within its tolerance of the exact one: {why}"
 
     def specialise(self) -> "GPPosterior":
         """On an accelerator, `truncate`: there a larger product is faster than a branch."""

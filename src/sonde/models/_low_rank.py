@@ -1,19 +1,19 @@
 """The choice of inducing points for the low-rank posterior, and how far that posterior can be from the exact one.
 
-In units of the signal std, the function is f(z) = g(z).w + h(z): g(z).w, with w ~ N(0, I), is what the inducing points explain,
-and h is the rest, whose covariance at the data is E. The low-rank posterior takes h at the data for zero. With noise variance s^2
-and the misfit a = (y - mean) / s^2 at the data,
+In units of the signal std, the function is f(z) = g(z).w + h(z). The first part, with w ~ N(0, I), is what the inducing points
+explain, and h is the rest, whose covariance at the data is E. The low-rank posterior takes h at the data for zero. With noise
+variance s^2 and the misfit a = (y - mean) / s^2 at the data,
 
     |mean - exact mean|    <= sqrt(a^T E a) exact std             everywhere, for any targets
     |variance / exact - 1| <= about sqrt(d), d = |E| / s^2        everywhere
 
-First line: the difference of the means is the posterior covariance of a.h and f(z), and Cauchy-Schwarz. Second line: f(z) has
-the same posterior variance up to factors of 1 + d on the parts of g(z).w and h(z), and a covariance between these two of
-at most sqrt(d) times the root of their product. The trace of E, which pivoted Cholesky knows, bounds its norm |E|.
+First line: the difference of the means is the exact posterior's covariance of a.h and f(z), so Cauchy-Schwarz bounds it. Second
+line: the exact variances of g(z).w and of h(z) differ from those taken here by factors between 1 / (1 + d) and 1 + d, and their
+covariance is at most sqrt(d) times the root of their product. The trace of E, which pivoted Cholesky knows, bounds its norm.
 
-So inducing points are added until trace(E) <= tolerance^2 s^2, and then, if need be, until sqrt(a^T E a) <= tolerance. The second
-takes more points than the first only if the targets contradict the prior: if they are further from the mean than the noise
-allows, as with length-scales that are far too long.
+So inducing points are added until trace(E) <= tolerance^2 s^2 and then, if need be, until sqrt(a^T E a) <= tolerance. The
+latter takes more points only if the targets contradict the prior, being further from the mean than the noise allows, as with
+length-scales that are far too long. Rounding errors come on top, about 1e-15 of the prior variance at a query.
 """
 
 from typing import NamedTuple
@@ -115,15 +115,15 @@ def _mean_error(
     rows = points.shape[0]
     blocks = -(-rows // BLOCK)
     size = -(-rows // blocks)
-    padded = lambda array: jnp.pad(array, ((0, blocks * size - rows), *[(0, 0)] * (array.ndim - 1)))
     stds = jnp.sqrt(jnp.where(pivoted.residual > pivoted.rounding, pivoted.residual, 0.0))
 
-    def of_block(block: tuple[Array, ...]) -> Array:
-        points, misfit, stds, features = block
-        whole = misfit @ kernel.cross(points, points) @ misfit
-        squared = whole - jnp.sum((misfit @ features) ** 2)
+    def of_block(first: Array) -> Array:
+        start = jnp.minimum(first, rows - size)  # the last block starts earlier, with rows that others have counted
+        part = lambda array, axis=0: jax.lax.dynamic_slice_in_dim(array, start, size, axis)
+        here = jnp.where(start + jnp.arange(size) >= first, part(misfit), 0.0)
+        whole = here @ kernel.cross(part(points), part(points)) @ here
+        squared = whole - jnp.sum((part(pivoted.factor, 1) @ here) ** 2)
         # where nothing is left, the difference is rounding error, and the sum of stds is exactly zero
-        return jnp.minimum(jnp.sqrt(jnp.maximum(squared, 0.0)), jnp.abs(misfit) @ stds)
+        return jnp.minimum(jnp.sqrt(jnp.maximum(squared, 0.0)), jnp.abs(here) @ part(stds))
 
-    arrays = (points, misfit, stds, pivoted.factor.T)
-    return jnp.sum(jax.lax.map(of_block, tuple(padded(a).reshape(blocks, size, *a.shape[1:]) for a in arrays)))
+    return jnp.sum(jax.lax.map(of_block, size * jnp.arange(blocks)))
