@@ -150,6 +150,29 @@ def test_underestimated_epistemic_std_is_found_beside_correct_noise(x64):
     np.testing.assert_allclose(aleatoric, 1, rtol=0.4)
 
 
+def drawn_factors(said_epistemic: float, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Factors from random measurements of 300 outputs; the noise has std 1, and the epistemic std is around 1."""
+    rng = np.random.default_rng(0)
+    epistemic = np.exp(0.7 * rng.normal(size=(rows, 300)))
+    truth = np.hypot(epistemic, 1.0) * rng.normal(size=(rows, 300))
+    prediction = Prediction(jnp.zeros((rows, 300)), jnp.asarray(said_epistemic * epistemic), jnp.ones((rows, 300)))
+    factors = find_factors(prediction, jnp.asarray(truth), jnp.ones(rows, bool))
+    return np.asarray(factors.epistemic), np.asarray(factors.aleatoric)
+
+
+@pytest.mark.parametrize("rows", [20, 50])
+def test_stds_that_are_right_stay_within_sampling_error(x64, rows):
+    """Fitted freely, the noise of a model that knows it would be off by 37 % or more in every tenth case."""
+    for factor in drawn_factors(1.0, rows):
+        assert np.sqrt(np.mean(np.log(factor) ** 2)) < 0.1 and np.mean(np.abs(factor - 1) < 0.01) > 0.7
+
+
+def test_noise_that_is_right_survives_an_epistemic_std_that_is_too_small(x64):
+    epistemic, aleatoric = drawn_factors(1 / 3, 100)
+    assert 2.3 < np.median(epistemic) < 3.3
+    assert abs(np.median(aleatoric) - 1) < 0.1 and np.sqrt(np.mean(np.log(aleatoric) ** 2)) < 0.2
+
+
 def test_both_factors_are_equal_where_data_do_not_distinguish_them(x64):
     """Stds that are the same in every row: only their sum is determined, and it is twice too large."""
     count, rng = 1000, np.random.default_rng(0)

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, ours, parameters, start_of
+from gp_reference import LENGTHSCALES, NOISE, SIGNAL, data_of, fit, ours, parameters, start_of
 from sonde import GaussianProcess
 from sonde.data import Data
 from sonde.models import KERNELS
 from sonde.models._gaussian_process import GPParams
+from sonde.models._normaliser import Normaliser
 
 SMALL = 12
 QUICK = {"learned": GaussianProcess(steps=5, rank=0), "low rank": GaussianProcess(steps=5, rank=6)}
@@ -117,3 +118,32 @@ def test_posterior_of_one_point_is_the_closed_form(x64, rank):
     shrinkage = SIGNAL**2 / (SIGNAL**2 + NOISE**2)
     np.testing.assert_allclose(mean[0], shrinkage * change[0], rtol=1e-9)
     np.testing.assert_allclose(std[0], np.sqrt(SIGNAL**2 * (1 - shrinkage)), rtol=1e-9)
+
+
+def test_tiny_units_are_normalised_and_rounding_errors_are_not(x64):
+    """Spreads of 1e-10 around 0 and of 1e-3 around 1e6; a change, and then a state, that are constant up to rounding."""
+    rng = np.random.default_rng(0)
+    draw, same = lambda: rng.normal(size=40), np.full(40, 0.1)
+    states = np.column_stack([1e-10 * draw(), 1e6 + 1e-3 * draw(), 1e3 * draw(), 1e3 + 1e-12 * draw()])
+    changes = np.column_stack([1e-10 * draw(), 1e-3 * draw(), same, same])
+    data = Data(*(jnp.asarray(rows) for rows in (states, np.zeros((40, 1)), states + changes)), jnp.asarray(40))
+    inputs, targets = Normaliser.of_inputs(data), Normaliser.of_targets(data)
+    np.testing.assert_allclose(inputs.scale, [*states[:, :3].std(axis=0), 1, 1], rtol=1e-6)
+    assert np.ptp(states[:, 3]) > 0 and np.ptp(np.asarray(data.targets())[:, 2]) > 0
+    np.testing.assert_allclose(targets.scale, [changes[:, 0].std(), changes[:, 1].std(), 1, 1], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_system_in_tiny_units_is_learned(x64):
+    """The predictions are those in units of order 1."""
+    rng = np.random.default_rng(1)
+    z = np.concatenate([rng.normal(size=(40, 2)), rng.uniform(-1, 1, (40, 1))], axis=1)
+    changes, model = np.sin(2 * z[:, :2]), QUICK["learned"]
+    learned = []
+    for unit in (1.0, 1e-10):
+        scale = np.array([unit, unit, 1.0])
+        data = data_of(scale * z, unit * changes)
+        params = fit(model, start_of(model), data, jax.random.key(0))
+        learned.append([found / unit for found in ours(model, params, data, scale * (z + 0.1))])
+    for plain, tiny in zip(*learned, strict=True):
+        np.testing.assert_allclose(tiny, plain, rtol=1e-5, atol=1e-7)

@@ -125,6 +125,22 @@ def test_only_runs_that_keep_their_prior_have_theory_metrics(learned, tmp_path):
 
 
 @pytest.mark.slow
+def test_beta_is_that_of_the_exact_posterior_whatever_the_rank():
+    """Also in the confidence region of an explorer, and where the norm is estimated."""
+    rng = np.random.default_rng(0)
+    states, found = rng.normal(size=(12, 1)), []
+    for rank in (0, 2):
+        model = replace(FIXED_GP, rank=rank, input_scales=(), target_scales=())
+        config = RunConfig(model=model, world=OwnSystem(states=("x",), actions=("u",)))
+        confidence = Confidence(beta_rule=RKHSBeta())
+        explorer = Explorer(METHODS["random"], model, ICEM(), config.world.spec, capacity=14, confidence=confidence)
+        explorer.tell(Trajectory(states, np.zeros((12, 1)), states + np.sin(3 * states)))
+        found.append([theory_metrics(explorer, config)["theory/beta"], explorer.predict(states[0], np.zeros(1)).beta])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+    np.testing.assert_allclose(found[0][0], found[0][1], rtol=1e-9)
+
+
+@pytest.mark.slow
 def test_without_a_reachable_set_there_is_no_bound():
     config = RunConfig(world=OwnSystem(states=("a",), actions=("u",)), model=GaussianProcess(hyperparameters="fixed"))
     explorer = Explorer(METHODS["random"], config.model, ICEM(), config.world.spec, capacity=6)

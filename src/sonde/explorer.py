@@ -7,6 +7,7 @@ for _ in range(10):
     explorer.tell(trajectory)                     # update model
 """
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -138,6 +139,7 @@ class Explorer:
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
         self.seeds, self.capacity, self.initial = tuple(seeds), capacity, 0
+        self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
         keys = for_purpose(round_keys(self.seeds, 0), "init")
         self._set_state(self._empty(), _init(model, spec.state_dim, spec.action_dim, keys), 0)
 
@@ -272,5 +274,10 @@ class Explorer:
                 "explorer: the posterior is not finite after conditioning on the data; "
                 "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
             )
+        message = posterior.warning()
+        if message is not None and message != self._warned:
+            # not an error: the predictions are usable, and a long run should not end for them
+            warnings.warn(message, stacklevel=4)  # at the line that called `tell`
+        self._warned = message
         self.data, self.params, self.round = data, params, round_number
         self.posterior, self.calibration = posterior.specialise(), calibration

@@ -70,7 +70,7 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
     kernel, rows = RBF(), normalise(data.inputs()) / lengthscale
     ratio = jnp.asarray(COMMON_NOISE**2)
     # a variance does not depend on the targets, and all outputs share the kernel: one pass over zeros serves
-    centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, min(COMMON_RANK, data.capacity), 0.01)
+    centres = low_rank(kernel, rows, jnp.zeros(rows.shape[0]), data.mask(), ratio, min(COMMON_RANK, data.capacity), 0.1)
     explained = kernel.cross(normalise(queries) / lengthscale, centres.points) @ centres.factor
     variance = jnp.maximum(1.0 - jnp.sum(explained**2, axis=-1), 0.0)
     return jnp.sqrt(jnp.max(variance)) * jnp.linalg.norm(change.scale)

@@ -88,6 +88,10 @@ class Posterior(eqx.Module):
             u: Action in [-1, 1].
         """
 
+    def warning(self) -> str | None:
+        """What a user must know about these predictions; None if there is nothing. Called between compiled calls."""
+        return None
+
     def specialise(self) -> "Posterior":
         """The same predictions in the form that is fastest on the device that holds the arrays.
 

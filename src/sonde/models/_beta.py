@@ -20,7 +20,7 @@ from sonde.models._base import Model, Posterior, Prediction, predict_many
 from sonde.models._calibration import MIN_HELD_OUT
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._prior import Prior, information_gain
+from sonde.models._prior import Prior, exact_mean_norm, information_gain
 
 MAX_MEASUREMENTS = 4000
 """Largest number of measurements whose information gain is computed exactly; the cost grows with its third power."""
@@ -49,7 +49,8 @@ def rkhs_beta(
 def mean_norm(posterior: GPPosterior) -> Float[Array, " dx"]:
     """RKHS norm of the posterior mean, per output: an estimate of the norm of the truth, not a bound.
 
-    If the data have no noise, it is at most the norm of the truth, and approaches it as data are added.
+    If the data have no noise, it is at most the norm of the truth, and approaches it as data are added. The mean of a low-rank
+    posterior may have another norm than the exact one, which `RKHSBeta` takes.
 
     Args:
         posterior: Posterior of one seed.
@@ -149,7 +150,8 @@ class RKHSBeta(BetaRule):
     delta: float = 0.1
     """Probability that the region misses the truth anywhere, over all outputs."""
     norm_bound: float | None = None
-    """Bound B on the RKHS norm of the truth; by default the norm of the posterior mean, an estimate without a guarantee."""
+    """Bound B on the RKHS norm of the truth; by default the norm of the exact posterior mean, an estimate without a
+    guarantee."""
 
     def __post_init__(self):
         """Reject values that mean nothing."""
@@ -177,16 +179,18 @@ class RKHSBeta(BetaRule):
         """Beta per output by `rkhs_beta`."""
         del unseen, holdout
         assert isinstance(posterior, GPPosterior)
-        return self.from_information(posterior, information_gain(Prior.of(posterior), data.inputs(), data.mask()))
+        information = information_gain(Prior.of(posterior), data.inputs(), data.mask())
+        return self.from_information(information, exact_mean_norm(posterior, data))
 
-    def from_information(self, posterior: GPPosterior, information: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    def from_information(self, information: Float[Array, " dx"], norm: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """Beta per output from a known information gain; delta is divided equally among the outputs.
 
         Args:
-            posterior: Posterior of one seed.
-            information: Information gain of its data per output, in nats.
+            information: Information gain of the data per output, in nats.
+            norm: RKHS norm of the exact posterior mean per output; not used if there is a `norm_bound`.
         """
-        norm = mean_norm(posterior) if self.norm_bound is None else jnp.full_like(information, self.norm_bound)
+        if self.norm_bound is not None:
+            norm = jnp.full_like(information, self.norm_bound)
         return rkhs_beta(norm, information, self.delta / norm.shape[0])
 
 

@@ -7,6 +7,9 @@ noise is right, it would not notice an epistemic std that is far too small. Henc
 
 1. rho = gamma / alpha by held-out likelihood: which of the two stds explains where the large errors are.
 2. alpha by coverage: how wide the intervals must be.
+3. Both towards 1 by their sampling error. Two free factors gain about a nat of likelihood from chance alone, and on twenty
+   measurements of a model that is right they would be off by 30 %. So their logarithms are multiplied by 1 - `CHANCE` /
+   evidence (0 if that is negative), as in James and Stein's estimator; the evidence grows with the number of measurements.
 
 Errors have heavier tails than a Gaussian, so no single width is right at all levels. alpha is fitted to the wide intervals,
 which optimistic and pessimistic planners use; the narrow ones then contain more than stated.
@@ -32,6 +35,8 @@ RATIOS = np.geomspace(0.1, 10.0, 41)
 """Grid of values of rho; its logarithm has a standard normal prior."""
 WIDTHS = np.geomspace(0.05, 20.0, 161)
 """Grid of values of alpha."""
+CHANCE = 2.0
+"""Evidence against a model's own stds, in nats, up to which nothing is rescaled."""
 MIN_HELD_OUT = 10
 """With fewer held-out measurements than this, nothing is recalibrated."""
 
@@ -62,6 +67,10 @@ class PosteriorWrapper(Posterior):
     def ensemble_size(self) -> int:
         """Number of members of the posterior inside."""
         return self.posterior.ensemble_size
+
+    def warning(self) -> str | None:
+        """The warning of the posterior inside."""
+        return self.posterior.warning()
 
     def specialise(self) -> "PosteriorWrapper":
         """Specialise the posterior inside."""
@@ -148,7 +157,7 @@ def calibration_error(coverage: Float[Array, "*seeds L dx"]) -> Float[Array, "*s
 def fit_factors(
     prediction: Prediction, truth: Float[Array, "N dx"], rows: Bool[Array, " N"], min_rows: int = MIN_HELD_OUT
 ) -> Factors:
-    """Find the factors in two steps (see the module); of equally good widths, the one nearest to 1.
+    """Find the factors in three steps (see the module); of equally good widths, the one nearest to 1.
 
     Args:
         prediction: Predictions of N next states.
@@ -180,8 +189,23 @@ def fit_factors(
 
     widths = jnp.asarray(WIDTHS)
     width = widths[jnp.argmin(jax.lax.map(miss, widths), axis=0)]
+    fitted = variance(ratio) * jnp.sum(squared_error / variance(ratio), axis=0, where=these) / count
+    evidence = _evidence(prediction, squared_error, jnp.where(exact, 1.0, fitted), rows)
     enough = jnp.sum(rows) >= min_rows
-    return Factors(jnp.where(enough, width, 1.0), jnp.where(enough, width * ratio, 1.0))
+    trust = jnp.where(enough, jnp.maximum(1 - CHANCE / jnp.maximum(evidence, CHANCE), 0.0), 0.0)
+    return Factors(width**trust, (width * ratio) ** trust)
+
+
+def _evidence(
+    prediction: Prediction, squared_error: Float[Array, "N dx"], fitted: Float[Array, "N dx"], rows: Bool[Array, " N"]
+) -> Float[Array, " dx"]:
+    """Evidence in nats against a model's own stds: by likelihood against `fitted` variances, or by coverage if that is more."""
+    own = prediction.epistemic_std**2 + prediction.aleatoric_std**2
+    gain = jnp.log(own / fitted) + squared_error / own - squared_error / fitted
+    levels = jnp.asarray(FITTED_LEVELS)[:, None]
+    off = _coverage(jnp.sqrt(squared_error / own), rows, FITTED_LEVELS) - levels
+    by_coverage = 0.5 * jnp.sum(rows) * jnp.max(off**2 / (levels * (1 - levels)), axis=0)
+    return jnp.maximum(0.5 * jnp.sum(gain, axis=0, where=rows[:, None]), by_coverage)
 
 
 def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity"]) -> Calibration:

@@ -180,7 +180,7 @@ class ProbabilisticEnsemble(Model):
         inputs = Normaliser.of_inputs(data, self.smallest_spread)
         z, changes = inputs(data.inputs()), data.targets()
         init_key, order_key = jax.random.split(key)
-        affine, targets = None, Normaliser.of(changes, mask, self.smallest_spread)
+        affine, targets = None, Normaliser.of_targets(data, self.smallest_spread)
         if self.affine:
             affine, left = affine_members(z, changes, mask, self.members, jax.random.fold_in(key, 1))
             targets = Normaliser(targets.shift, jnp.maximum(left, SMALLEST_REST * targets.scale))

@@ -6,10 +6,10 @@ For one output with unit-signal kernel k and centres c (all data points, or a fe
     variance(z) = signal^2 (k(z, z) - |k(z, c) F|^2)
 
 so a query is one kernel row and one matrix product. F is determined up to an orthogonal matrix; the upper triangular one halves
-the work. `exact` takes all data points as centres. `low_rank` takes a few, chosen greedily by pivoted Cholesky until they
-explain the others to a tolerance, and puts the information of all data into w and F (the mean of the subset of regressors with
-the variance of the projected process). Their number, and so the cost of a query, depends on how smooth the function is and
-hardly on the number of data points.
+the work. `exact` takes all data points as centres. `low_rank` takes a few, chosen by `_low_rank` until they explain the others
+to a tolerance, and puts the information of all data into w and F (the mean of the subset of regressors with the variance of the
+projected process). Their number, and so the cost of a query, depends on how smooth the function is and hardly on the number of
+data points.
 """
 
 import functools
@@ -26,7 +26,8 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.models._base import JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel, affine_features
-from sonde.models._linalg import largest_of_all, pivoted_cholesky, plus_diagonal, safe_cholesky, triangular_inverse
+from sonde.models._linalg import largest_of_all, plus_diagonal, safe_cholesky, triangular_inverse
+from sonde.models._low_rank import BLOCK, choose
 from sonde.models._normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
@@ -51,6 +52,8 @@ class Centres(eqx.Module):
     """Factor F, upper triangular."""
     used: Int[Array, ""]
     """Number of centres in use, which come first; the weights, rows and columns of the others are zero."""
+    kept: Bool[Array, ""]
+    """Whether mean and std are known to be within the tolerance of the exact ones."""
 
 
 def prefix_sizes(largest: int, smallest: int, factor: int = 2) -> list[int]:
@@ -92,7 +95,7 @@ def exact(
     Args:
         kernel: Covariance function.
         points: Inputs, divided by the length-scales.
-        y: Targets.
+        y: Targets, in units of the signal std, as is the mean.
         mask: True for the rows that are used.
         ratio: Noise variance over signal variance.
     """
@@ -102,7 +105,7 @@ def exact(
     _, factor = safe_cholesky(plus_diagonal(covariance, jnp.where(mask, ratio, 1.0)))
     factor = jnp.where(both, factor, 0.0)
     weights = factor @ (jnp.where(mask, y, 0.0) @ factor)
-    return Centres(points, weights, factor, jnp.asarray(points.shape[0]))
+    return Centres(points, weights, factor, jnp.asarray(points.shape[0]), jnp.asarray(True))
 
 
 def low_rank(
@@ -119,36 +122,27 @@ def low_rank(
     Args:
         kernel: Covariance function.
         points: Inputs, divided by the length-scales.
-        y: Targets.
+        y: Targets, in units of the signal std, as is the mean.
         mask: True for the rows that are used.
         ratio: Noise variance over signal variance.
         rank: Largest number of centres.
-        tolerance: Add centres until the std that they leave unexplained at any data point is this fraction of the noise std.
+        tolerance: How far from the exact posterior it may be: see `choose`.
     """
-
-    def summarise(rows: int) -> tuple[Array, ...]:
-        """What the rest needs of the first rows: `wide`, which is as long as the data, ends here."""
-        some, used_rows = points[:rows], mask[:rows]
-        column = lambda i: kernel.cross(some, some[i][None])[:, 0]
-        pivots, wide, used = pivoted_cholesky(column, kernel.diagonal(some), used_rows, rank, tolerance * jnp.sqrt(ratio))
-        return pivots, used, wide[:, pivots], wide @ wide.T, wide @ jnp.where(used_rows, y[:rows], 0.0)
-
     # one compiled program for all amounts of data, with a branch for each size
     sizes = prefix_sizes(points.shape[0], FEWEST_ROWS, 4)  # each takes a second to compile
     filled = largest_of_all(jnp.max(jnp.where(mask, jnp.arange(1, mask.shape[0] + 1), 0)))
-    branches = [functools.partial(summarise, size) for size in sizes]
-    pivots, used, corner, gram, projected = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
-    real = jnp.arange(rank) < used
+    of_first = lambda rows: choose(kernel, points[:rows], y[:rows], mask[:rows], ratio, rank, tolerance)
+    branches = [functools.partial(of_first, size) for size in sizes]
+    chosen = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
+    real = jnp.arange(rank) < chosen.used
     among_real = lambda matrix: jnp.where(real[:, None] & real[None, :], matrix, jnp.eye(rank, dtype=points.dtype))
-    # K at the centres is L L^T, and K(centres, data) = L wide: the whitened features of the data are the columns of `wide`
-    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(corner.T)).T, 0.0)
-    strength, basis = jnp.linalg.eigh(gram)
-    strength = jnp.maximum(strength, 0.0)
-    whitened_weights = basis @ ((basis.T @ projected) / (strength + ratio))
-    explained = among_real((basis * jnp.maximum(strength / (strength + ratio), SMALLEST_FRACTION)) @ basis.T)
+    # K at the centres is L L^T, and K(centres, data) = L G: the whitened features of the data are the columns of G
+    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(chosen.corner.T)).T, 0.0)
+    share = jnp.maximum(chosen.strength / (chosen.strength + ratio), SMALLEST_FRACTION)
+    explained = among_real((chosen.basis * share) @ chosen.basis.T)
     # a Cholesky factor from the last centre to the first is upper triangular, as is `unwhiten`
     root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
-    return Centres(points[pivots], unwhiten @ whitened_weights, unwhiten @ root, used)
+    return Centres(points[chosen.pivots], unwhiten @ chosen.weights, unwhiten @ root, chosen.used, chosen.kept)
 
 
 def exact_bytes(rows: int) -> int:
@@ -167,7 +161,8 @@ def low_rank_bytes(rows: int, rank: int) -> int:
         rows: Number of data points n.
         rank: Largest number of centres.
     """
-    return 8 * ((rank + 36) * rows + 6 * rank**2)  # 36: scaled inputs, residuals, columns of the kernel
+    block = min(rows, BLOCK)
+    return 8 * ((rank + 36) * rows + 6 * rank**2 + block**2)  # 36: scaled inputs, residuals, columns of the kernel
 
 
 def _plain_mean(query: tuple[Array, ...], kernel: Kernel) -> Float[Array, ""]:
@@ -258,6 +253,18 @@ class GPPosterior(Posterior):
             return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
 
         return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
+
+    def warning(self) -> str | None:
+        """Whether the low-rank posterior of some output may be further from the exact one than the tolerance."""
+        kept, full = np.asarray(self.centres.kept), np.asarray(self.centres.used) >= self.centres.points.shape[-2]
+        if kept.all():
+            return None
+        if np.any(full & ~kept):
+            most = self.centres.points.shape[-2]
+            why = f"{most} inducing points are too few for these data; raise rank, or set it to 0 for the exact posterior"
+        else:
+            why = "the noise std is too small for double precision; raise noise_std or noise_floor"
+        return f"model: the low-rank posterior is not within its tolerance of the exact one: {why}"
 
     def specialise(self) -> "GPPosterior":
         """On an accelerator, `truncate`: there a larger product is faster than a branch."""

@@ -43,6 +43,11 @@ class Kernel(abc.ABC):
         """
 
     @property
+    def stationary(self) -> bool:
+        """Whether k(a, b) depends on a - b only; points may then be moved together, for the sake of rounding errors."""
+        return False
+
+    @property
     def slope_variance(self) -> float | None:
         """Prior variance of a partial derivative, d^2 k(a, b) / da_i db_i at a = b; None if samples have no derivative."""
         return None
@@ -81,6 +86,11 @@ class RBF(Kernel):
         """k(a_i, b_j)."""
         return jnp.exp(_minus_half_squared_distance(a, b))
 
+    @property
+    def stationary(self) -> bool:
+        """It is."""
+        return True
+
     def diagonal(self, a: Points) -> Float[Array, " n"]:
         """Ones."""
         return _ones(a)
@@ -108,6 +118,11 @@ class _Matern(Kernel):
     @abc.abstractmethod
     def smoothness(self) -> float:
         """The parameter nu."""
+
+    @property
+    def stationary(self) -> bool:
+        """It is."""
+        return True
 
     def diagonal(self, a: Points) -> Float[Array, " n"]:
         """Ones."""
@@ -244,7 +259,10 @@ def _parts(points: Float[Array, "n e"]) -> tuple[Float[Array, "n d"], Float[Arra
 
 
 def _minus_half_squared_distance(a: Points, b: Others) -> Float[Array, "n m"]:
-    """-|a_i - b_j|^2 / 2 as one matrix product, which is several times faster than differences."""
+    """-|a_i - b_j|^2 / 2 as one matrix product, which is several times faster than differences.
+
+    Its rounding error is relative to |a|^2 and |b|^2, so points should lie around the origin: see `Kernel.stationary`.
+    """
     a_half = -0.5 * jnp.sum(a * a, axis=-1, keepdims=True)
     b_half = -0.5 * jnp.sum(b * b, axis=-1, keepdims=True)
     left = jnp.concatenate([a, a_half, jnp.ones_like(a_half)], axis=-1)

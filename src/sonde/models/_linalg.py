@@ -1,6 +1,7 @@
 """Linear algebra of Gaussian processes, robust to near-singular matrices."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 JITTERS = (0.0, *(10.0**power for power in range(-12, -1)))  # relative to the mean of the diagonal
 SMALLEST_BLOCK = 100  # below it, splitting costs more than it saves; from 128 on, LAPACK's threads wait for each other
-SMALLEST_RESIDUAL = 1e-12  # a residual variance below it, relative to the largest, is rounding
+SMALLEST_RESIDUAL = 1e-12  # a row with less of its variance left is no pivot: dividing by it would amplify rounding errors
+ROUNDING = 1e-14  # less than this share of a row's variance cannot be told from none
 
 
 def safe_cholesky(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
@@ -130,49 +132,77 @@ def _log_density_backward(residuals, cotangent):
 gaussian_log_density.defvjp(_log_density_forward, _log_density_backward)
 
 
-def pivoted_cholesky(
-    column: Callable[[Int[Array, ""]], Float[Array, " n"]],
-    diagonal: Float[Array, " n"],
-    mask: Bool[Array, " n"],
-    rank: int,
-    tolerance: Float[Array, ""] | float,
-) -> tuple[Int[Array, " rank"], Float[Array, "rank n"], Int[Array, ""]]:
-    """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, without forming K.
+class PivotedCholesky(NamedTuple):
+    """Greedy low-rank factor G of a kernel matrix, K ~ G^T G, as far as it is computed."""
 
-    Each step takes as pivot the row with the largest variance given the earlier pivots, which is the most informative point.
+    pivots: Int[Array, " rank"]
+    """Rows that were taken as pivots, in this order. Columns `pivots` of G are upper triangular: the transposed Cholesky factor
+    of K at the pivots."""
+    factor: Float[Array, "rank n"]
+    """The factor G; zero in the columns of unused rows and in its own rows beyond the last pivot."""
+    used: Int[Array, ""]
+    """Number of pivots."""
+    residual: Float[Array, " n"]
+    """Diagonal of K - G^T G, the variances that are left; zero for pivots and unused rows."""
+    rounding: Float[Array, " n"]
+    """Variances up to which the residual of a row is rounding error."""
 
-    Args:
-        column: Returns a column of K.
-        diagonal: Diagonal of K.
-        mask: True for the rows that are used.
-        rank: Largest number of pivots.
-        tolerance: Stop when no row has a larger std left, relative to the largest std on the diagonal.
+    @classmethod
+    def start(cls, diagonal: Float[Array, " n"], mask: Bool[Array, " n"], rank: int) -> "PivotedCholesky":
+        """The factor without any pivot.
 
-    Returns:
-        The pivots; G, which is zero in the columns of unused rows and in its own rows beyond the last pivot; and the number of
-        pivots. Columns `pivots` of G are upper triangular: the transposed Cholesky factor of K at the pivots.
-    """
-    diagonal = jnp.where(mask, diagonal, 0.0)
-    floor = jnp.maximum(tolerance**2, SMALLEST_RESIDUAL) * jnp.max(diagonal, initial=0.0)
+        Args:
+            diagonal: Diagonal of K.
+            mask: True for the rows that are used.
+            rank: Largest number of pivots.
+        """
+        diagonal = jnp.where(mask, diagonal, 0.0)
+        factor = jnp.zeros((rank, diagonal.shape[0]), diagonal.dtype)
+        return cls(jnp.zeros(rank, int), factor, jnp.zeros((), int), diagonal, ROUNDING * diagonal)
 
-    def unfinished(carry):
-        count, residual, _, _ = carry
-        return (count < rank) & any_of_all(jnp.max(residual) > floor)
+    @property
+    def left(self) -> Float[Array, ""]:
+        """Sum of the variances that are left: the trace of K - G^T G, which no eigenvalue of it exceeds."""
+        return jnp.sum(self.residual, where=self.residual > self.rounding)
 
-    def add(carry):
-        count, residual, pivots, factor = carry
-        pivot = jnp.argmax(residual)
-        real = residual[pivot] > floor  # others of the batch may not have finished
-        root = jnp.sqrt(jnp.where(real, residual[pivot], 1.0))
-        new = (column(pivot) - factor[:, pivot] @ factor) / root
-        # earlier pivots are explained exactly: their residual is rounding error
-        new = jnp.where((residual > 0) & real, new.at[pivot].set(root), 0.0)
-        residual = jnp.maximum(residual - new * new, 0.0).at[pivot].set(jnp.where(real, 0.0, residual[pivot]))
-        return count + 1, residual, pivots.at[count].set(pivot), factor.at[count].set(new)
+    @property
+    def can_grow(self) -> Bool[Array, ""]:
+        """Whether there is room for another pivot, and a row with enough variance left to be one."""
+        return (self.used < self.factor.shape[0]) & jnp.any(self._candidates > 0)
 
-    start = (jnp.zeros((), int), diagonal, jnp.zeros(rank, int), jnp.zeros((rank, diagonal.shape[0]), diagonal.dtype))
-    _, _, pivots, factor = jax.lax.while_loop(unfinished, add, start)
-    return pivots, factor, jnp.sum(jnp.any(factor != 0, axis=1))
+    @property
+    def _candidates(self) -> Float[Array, " n"]:
+        """The residual where it is large enough to divide by."""
+        return jnp.where(self.residual > SMALLEST_RESIDUAL / ROUNDING * self.rounding, self.residual, 0.0)
+
+    def extended(
+        self, column: Callable[[Int[Array, ""]], Float[Array, " n"]], target: Float[Array, ""] | float
+    ) -> "PivotedCholesky":
+        """Add pivots until the sum of the variances that are left is at most `target`, or no more can be added.
+
+        Each step takes as pivot the row with the largest variance given the earlier pivots, which is the most informative
+        point. K is not formed.
+
+        Args:
+            column: Returns a column of K.
+            target: Largest sum of variances.
+        """
+        unfinished = lambda state: (state.left > target) & state.can_grow
+
+        def add(state: PivotedCholesky) -> PivotedCholesky:
+            residual, factor = state.residual, state.factor
+            pivot = jnp.argmax(state._candidates)
+            real = unfinished(state)  # others of the batch may not have finished
+            root = jnp.sqrt(jnp.where(real, residual[pivot], 1.0))
+            new = (column(pivot) - factor[:, pivot] @ factor) / root
+            # earlier pivots are explained exactly: their residual is rounding error
+            new = jnp.where((residual > 0) & real, new.at[pivot].set(root), 0.0)
+            residual = jnp.maximum(residual - new * new, 0.0).at[pivot].set(jnp.where(real, 0.0, residual[pivot]))
+            pivots = state.pivots.at[state.used].set(jnp.where(real, pivot, 0))
+            # in a batch, `used` may be beyond the last row here; JAX then leaves the array as it is
+            return PivotedCholesky(pivots, factor.at[state.used].set(new), state.used + real, residual, state.rounding)
+
+        return jax.lax.while_loop(lambda state: any_of_all(unfinished(state)), add, self)
 
 
 @jax.custom_batching.custom_vmap

@@ -8,7 +8,8 @@ from jaxtyping import Array, Bool, Float
 
 from sonde.data import Data
 
-SMALLEST_SPREAD = 1e-8  # columns whose std is smaller count as constant
+ROUNDING = 1e-12  # columns whose std is smaller than this fraction of their largest number count as constant
+SMALLEST_SPREAD = 1e-18  # and those whose std is smaller than this; its square is a number in single precision
 SMALLEST_ACTION_SPREAD = 0.1
 
 
@@ -52,18 +53,37 @@ class Normaliser(eqx.Module):
         return cls(inputs.shift, jnp.maximum(inputs.scale, floor))
 
     @classmethod
-    def of(cls, rows: Float[Array, "n d"], mask: Bool[Array, " n"], smallest: float = SMALLEST_SPREAD) -> "Normaliser":
-        """Normaliser by mean and std of data.
+    def of_targets(cls, data: Data, smallest: float = SMALLEST_SPREAD) -> "Normaliser":
+        """Normaliser of a model's targets x' - x, whose rounding errors are those of the states.
+
+        Args:
+            data: Measurements.
+            smallest: Columns with this std or less are not scaled.
+        """
+        largest = jnp.maximum(jnp.abs(data.states), jnp.abs(data.next_states))
+        return cls.of(data.targets(), data.mask(), smallest, largest)
+
+    @classmethod
+    def of(
+        cls,
+        rows: Float[Array, "n d"],
+        mask: Bool[Array, " n"],
+        smallest: float = SMALLEST_SPREAD,
+        rounded: Float[Array, "n d"] | None = None,
+    ) -> "Normaliser":
+        """Normaliser by mean and std of data; columns that vary by rounding errors only are not scaled.
 
         Args:
             rows: Data [n, d].
             mask: True for the rows that are used [n].
             smallest: Columns with this std or less get the scale 1, as do all columns if no row is used.
+            rounded: Numbers whose rounding errors the data have; by default the data themselves.
         """
         count = jnp.maximum(jnp.sum(mask), 1)
+        largest = jnp.max(jnp.abs(rows if rounded is None else rounded), axis=0, where=mask[:, None], initial=0.0)
         shift = jnp.sum(rows, axis=0, where=mask[:, None]) / count
         spread = jnp.sqrt(jnp.sum((rows - shift) ** 2, axis=0, where=mask[:, None]) / count)
-        return cls(shift, jnp.where(spread > smallest, spread, 1.0))
+        return cls(shift, jnp.where(spread > jnp.maximum(smallest, ROUNDING * largest), spread, 1.0))
 
     def __call__(self, rows: Float[Array, "*n d"]) -> Float[Array, "*n d"]:
         """Normalise.

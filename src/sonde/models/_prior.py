@@ -5,9 +5,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
+from sonde.data import Data
 from sonde.models._base import Posterior
 from sonde.models._calibration import PosteriorWithBeta
 from sonde.models._gp_posterior import GPPosterior
@@ -43,7 +44,7 @@ class Prior(eqx.Module):
         scale, affine = gp.targets.scale, gp.affine_std / gp.signal_std if gp.affine_std else None
         return cls(gp.inputs, gp.lengthscales, scale * gp.signal_std, scale * gp.noise_std, gp.kernel, affine)
 
-    def for_output(self, output: int) -> "Prior":
+    def for_output(self, output: int | Int[Array, ""]) -> "Prior":
         """Prior of a single output.
 
         Args:
@@ -141,3 +142,44 @@ def information_and_variances(
     explained = jnp.sum((jax.vmap(triangular_inverse)(factor) @ cross) ** 2, axis=-2)
     # rounding may make a variance slightly negative
     return _half_log_determinant(factor), jnp.maximum(prior.variance(points) - explained, 0.0)
+
+
+def mean_norms(
+    prior: Prior, points: Float[Array, "n dz"], rows: Bool[Array, " n"], targets: Float[Array, "n k"]
+) -> Float[Array, " k"]:
+    """RKHS norms of exact posterior means under the prior of a single output.
+
+    Args:
+        prior: Prior of a single output.
+        points: Points (x, u) of the measurements.
+        rows: True for the measurements that are used.
+        targets: Measured functions, one per column, in units of the noise std.
+    """
+    inverse = triangular_inverse(_factor(prior, points, rows)[0])
+    targets = jnp.where(rows[:, None], targets, 0.0)
+    # the mean is K a for a = (I + K)^-1 y, with K in units of the noise variance, so its squared norm is a.K a = a.(y - a)
+    solved = inverse.T @ (inverse @ targets)
+    return jnp.sqrt(jnp.maximum(jnp.sum(solved * (targets - solved), axis=0), 0.0))
+
+
+def exact_mean_norm(posterior: GPPosterior, data: Data) -> Float[Array, " dx"]:
+    """RKHS norm of the mean of the exact posterior, per output, whatever the rank of the one that is given.
+
+    Args:
+        posterior: Posterior of one seed; its prior is used.
+        data: Measurements of the seed.
+    """
+    prior, points, rows, targets = Prior.of(posterior), data.inputs(), data.mask(), in_noise_stds(posterior, data)
+    # one after the other: each has matrices of all data
+    one = lambda output: mean_norms(prior.for_output(output), points, rows, targets[:, output][:, None])[0]
+    return jax.lax.map(one, jnp.arange(targets.shape[1]))
+
+
+def in_noise_stds(posterior: GPPosterior, data: Data) -> Float[Array, "n dx"]:
+    """The targets as a Gaussian process sees them, in units of its noise std.
+
+    Args:
+        posterior: Posterior of one seed.
+        data: Measurements of the seed.
+    """
+    return posterior.targets(data.targets()) / posterior.noise_std

@@ -19,7 +19,7 @@ from sonde.explorer import Explorer
 from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._prior import Prior, underlying_gp
+from sonde.models._prior import Prior, exact_mean_norm, underlying_gp
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import rkhs_rule
 from sonde.theory import exact_information_gain, greedy_information, theorem_bound
@@ -146,7 +146,7 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
     prior, points = Prior.of(posterior), np.asarray(data.inputs())[: explorer.transitions]
     information = exact_information_gain(prior, points)
     rule = rkhs_rule(config)
-    beta = np.asarray(jax.jit(rule.from_information)(posterior, jax.numpy.asarray(information)))
+    beta = np.asarray(rule.from_information(jax.numpy.asarray(information), jax.jit(exact_mean_norm)(posterior, data)))
     found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": rule.delta}
     reachable = reachable_set(config.world)
     if reachable is not None:

@@ -17,7 +17,7 @@ from sonde.models import RKHSBeta
 from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
-from sonde.models._prior import Prior, information_and_variances, underlying_gp
+from sonde.models._prior import Prior, in_noise_stds, information_and_variances, mean_norms, underlying_gp
 from sonde.runs._config import RunConfig
 from sonde.theory._information import greedy_information
 from sonde.theory._rates import theorem_bound
@@ -55,7 +55,8 @@ def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: RKHSBe
     gain, variances = information_and_variances(prior.for_output(0), points, data.inputs(), data.mask())
     information = jnp.broadcast_to(gain, prior.noise_std.shape)
     uncertainty = 0.5 * jnp.max(variances, initial=0.0) * jnp.sum(prior.noise_std**2)
-    return information, rule.from_information(posterior, information), uncertainty
+    norm = mean_norms(prior.for_output(0), data.inputs(), data.mask(), in_noise_stds(posterior, data))
+    return information, rule.from_information(information, norm), uncertainty
 
 
 def _reachable_points(world: World) -> np.ndarray:
