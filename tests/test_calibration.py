@@ -20,7 +20,7 @@ from sonde import (
     Trajectory,
     rollout,
 )
-from sonde.data import Data, SystemSpec
+from sonde.data import HELD_OUT_BLOCK, Data, SystemSpec
 from sonde.models import MemberPredictions, Posterior, Prediction
 from sonde.models._calibration import (
     LEVELS,
@@ -351,7 +351,7 @@ def test_coverage_is_that_of_a_model_that_has_not_seen_the_held_out_rows(kind):
     """The Gaussian process that plans has seen all measurements; its coverage is measured without the held-out ones."""
     it, model = explorer_after(kind, measured()), MODELS[kind][0]
     rows = held_out_rows(it)
-    assert 14 <= len(rows) <= 18 and it.calibration is not None
+    assert len(rows) == HELD_OUT_BLOCK and it.calibration is not None
     trajectory = measured()
     with jax.enable_x64(True):
         seen = np.setdiff1d(np.arange(STEPS), rows)
@@ -437,7 +437,7 @@ def test_recalibrated_intervals_have_the_stated_coverage_on_the_pendulum():
         np.testing.assert_allclose(inside(epistemic / alpha, aleatoric / gamma), before[-1][-1], atol=tolerance)
         in_numpy.append(inside(epistemic, aleatoric))
 
-    assert np.mean(before, axis=(0, 2))[-1] > 0.97
+    assert np.mean(before, axis=(0, 2))[-1] > 0.95
     assert 0.85 < np.mean(after, axis=(0, 2))[-1] < 0.95
     # three sampling errors of two seeds at the middle levels, to which the factors are not fitted
     assert np.abs(np.mean(after, axis=(0, 2)) - LEVELS).max() < 3 * 0.5 / (2 * 120) ** 0.5

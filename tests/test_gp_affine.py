@@ -44,8 +44,9 @@ def test_posterior_is_that_of_a_linear_plus_stationary_kernel(x64, rank):
         regressor = GaussianProcessRegressor(kernel, alpha=NOISE[j] ** 2 + model.noise_floor**2, optimizer=None)
         regressor.fit(normalised(z, z), normalised(changes, changes)[:, j])
         wanted_mean, wanted_std = regressor.predict(normalised(queries, z), return_std=True)
-        np.testing.assert_allclose(mean[:, j], changes.mean(axis=0)[j] + scale[j] * wanted_mean, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(std[:, j], scale[j] * wanted_std, rtol=1e-3, atol=1e-5)
+        off = np.abs(mean[:, j] - changes.mean(axis=0)[j] - scale[j] * wanted_mean) / (scale[j] * wanted_std)
+        assert off.max() < (model.tolerance if rank else 1e-6), "in stds"
+        np.testing.assert_allclose(std[:, j], scale[j] * wanted_std, rtol=0.055 if rank else 1e-6)
 
 
 def test_affine_systems_are_learned_from_few_measurements_and_everywhere(x64):

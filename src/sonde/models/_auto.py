@@ -77,7 +77,8 @@ class Auto(Model):
             fitted.append(model.fit(new, data, filled, second))
         found = jnp.stack(errors)
         best, current = jnp.argmin(found), found[params.choice]
-        better = found[best] < jnp.where(jnp.isnan(params.errors[0]), 1.0, ADVANTAGE) * current
+        compared_before = jnp.isfinite(params.errors[params.choice])
+        better = found[best] < jnp.where(compared_before, ADVANTAGE, 1.0) * current
         return AutoParams(tuple(fitted), found, jnp.where(better, best, params.choice))
 
     def condition(self, params: AutoParams, data: Data) -> "AutoPosterior":

@@ -63,7 +63,7 @@ class GaussianProcess(Model):
     """Initial (or fixed) std of the functions."""
     noise_std: float = 0.02
     """Initial (or fixed) std of the measurement noise."""
-    noise_floor: float = 1e-4
+    noise_floor: float = 1e-3
     """Smallest noise std that a fit can reach, in units of the targets' std. On a deterministic system the noise would
     otherwise go to 0, and the information gain, which divides by it, to infinity."""
     lengthscale_prior: tuple[float, float] = (10.0, 1.0)

@@ -28,6 +28,10 @@ from sonde.models._linalg import PivotedCholesky, any_of_all
 BLOCK = 1024
 """Number of data points whose a^T E a is computed exactly; the root of the sum is at most the sum of the roots of blocks."""
 
+ROUNDING_FACTOR = 10.0
+"""Where rounding errors end the choice, bounds of this many times the tolerance are accepted: the errors themselves are far
+smaller, and no number of points would bring the bounds down."""
+
 
 class Chosen(NamedTuple):
     """Inducing points, and the information of all data in terms of their whitened features g."""
@@ -45,7 +49,7 @@ class Chosen(NamedTuple):
     weights: Float[Array, " rank"]
     """Posterior mean of w."""
     kept: Bool[Array, ""]
-    """Whether both bounds are within the tolerance."""
+    """Whether both bounds are within the tolerance, as far as double precision allows."""
 
 
 class _Round(NamedTuple):
@@ -104,7 +108,9 @@ def choose(
     first = _Round(start, goal, jnp.asarray(jnp.inf, points.dtype), empty, jnp.eye(rank, dtype=points.dtype), empty)
     pivoted, _, error, strength, basis, weights = jax.lax.while_loop(unfinished, improve, first)
     nothing = ~jnp.any(mask)  # no data, and so nothing to be wrong about
-    kept = nothing | ((pivoted.left <= goal) & (error <= tolerance))
+    within = lambda factor: (pivoted.left <= factor**2 * goal) & (error <= factor * tolerance)
+    by_rounding = ~pivoted.can_grow & (pivoted.used < rank)
+    kept = nothing | within(1.0) | (by_rounding & within(ROUNDING_FACTOR))
     return Chosen(pivoted.pivots, pivoted.used, pivoted.factor[:, pivoted.pivots], strength, basis, weights, kept)
 
 
