@@ -1,4 +1,4 @@
-"""Configs as JSON: every object names its class, and has all of its fields.
+"""Configs as JSON: every object names its class, and has all of its fields but those added after it was written.
 
     {"format": 2, "rounds": 10, "world": {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}, ...}
 
@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from sonde._internal.consent import CLASS, check_code, code_named
 from sonde._internal.errors import SondeError
+from sonde._internal.fields import may_be_missing
 from sonde._internal.reading import parse_json
 from sonde._internal.user_code import is_in_file, load_from_file, loaded_module
 
@@ -112,7 +113,8 @@ def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
     """An object from the values of its fields."""
     hints = typing.get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
-    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
+    needed = {field.name for field in dataclasses.fields(kind) if not may_be_missing(field)}
+    for problem, found in (("unknown", entries.keys() - names), ("missing", needed - entries.keys())):
         if found:
             raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
     values = {name: _decoded(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
