@@ -8,7 +8,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
-from sonde.evaluation._metrics import model_metrics, prediction_error, realised_information_gain
+from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
 from sonde.models import Calibration
 from sonde.models._calibration import LEVELS, calibration_error
 from sonde.runs._config import RunConfig
@@ -31,7 +31,11 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
     return {
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
-        "prediction_error": unknown if first else prediction_error(result.before, *visited, trajectory.next_states),
+        **(
+            {"prediction_error": unknown, "overconfidence": unknown}
+            if first
+            else prediction_errors(result.before, *visited, trajectory.next_states)
+        ),
         **model_metrics(explorer.posterior, explorer.data, config.world),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
