@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from control_problems import Linear
+from experiments.scripts import stopping
 from sonde import METHODS, SAC, Experiment, OwnSystem, ProbabilisticEnsemble, RunConfig, SondeError
 from sonde.cli import _resume
 from sonde.evaluation._metrics import prediction_errors
@@ -161,6 +162,16 @@ def test_random_actions_do_not_stop_while_the_true_error_is_above_the_tolerance(
     told = lambda row: row["max_epistemic"] < 0.3 and (row["prediction_error"] or 1.0) < 0.3
     assert any(told(row) and row["model_rmse"] > 0.3 for row in rows), "the model's word alone would have stopped it"
     assert rows[-1]["round"] == 4 and store.why_stopped() is None
+
+
+def test_script_that_measures_stops_tells_the_rule_from_the_models_word_alone(x64):
+    rows = [{"round": n, **after(*row)} for n, row in enumerate([(0.2, None), (0.2, 0.1, 0.5, 0.3), (0.2, 0.1, 0.5, 0.1)], 1)]
+    config = stopping.light(stopping.VanDerPol(), "random")
+    assert stopping.stopped_before(rows, config, 0.3) == 1 and stopping.stops_now(rows, config, 0.3) == 2
+    assert stopping.stops_now(rows, config, 0.05) is None is stopping.stopped_before(rows, config, 0.05)
+    states, actions, next_states = stopping.VanDerPol().reachable()
+    assert states.shape == next_states.shape == (2000, 2) and actions.shape == (2000, 1)
+    np.testing.assert_allclose(next_states[:, 0] - states[:, 0], 0.1 * states[:, 1], atol=0.15)  # x' = x + h v, to first order
 
 
 def test_overconfidence_is_the_error_over_the_promised_std(x64):
