@@ -17,6 +17,7 @@ from sonde.models import GaussianProcess
 from sonde.runs import PRESETS, RunConfig
 from sonde.runs._codec import FORMAT, class_reference, from_json, to_json
 from sonde.runs._store import RunStore
+from sonde.worlds import FetchConstruction, MountainCar, Pendulum, Swimmer
 from tiny import TINY
 from user_parts import LargestAction, MySolver
 
@@ -35,7 +36,17 @@ def test_presets_are_read_back(name):
 def test_every_object_names_its_class_and_has_all_fields():
     entries = json.loads(to_json(TINY))
     assert entries["format"] == FORMAT == 2
-    assert entries["world"] == {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}
+    assert entries["world"] == {
+        "class": "sonde.worlds:Pendulum",
+        "process_noise": 0.0,
+        "gravity": 10.0,
+        "mass": 1.0,
+        "length": 1.0,
+        "friction": 0.0,
+        "max_torque": 2.0,
+        "max_speed": 8.0,
+        "time_step": 0.05,
+    }
     assert entries["method"] == {
         "class": "sonde.methods:Method",
         "imagination": {"class": "sonde.imagination:Optimistic", "noise": False, "particles": 10, "beta": 2.0},
@@ -44,6 +55,21 @@ def test_every_object_names_its_class_and_has_all_fields():
     }
     assert entries["model"]["kernel"] == {"class": "sonde.models:RBF"}
     assert entries["confidence"]["beta_rule"] is None and entries["metrics"] == []
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        Pendulum(mass=2.0, length=0.5, friction=0.1, gravity=9.81, max_torque=5.0, max_speed=12.0, time_step=0.02),
+        MountainCar(power=0.002, gravity=0.003, friction=0.01, max_speed=0.1),
+        Swimmer(target_box=2.0, mass_scale=1.5, damping_scale=0.5, torque_scale=2.0),
+        FetchConstruction(blocks=2, gravity_scale=0.5, friction_scale=2.0),
+    ],
+    ids=lambda world: type(world).__name__,
+)
+def test_other_physics_are_read_back(world):
+    config = replace(TINY, world=world, evaluation_tasks=(next(iter(world.tasks)),))
+    assert read(to_json(config)) == config != replace(config, world=type(world)())
 
 
 @pytest.mark.parametrize(

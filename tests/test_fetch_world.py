@@ -400,3 +400,28 @@ def test_images_show_blocks_and_goals_and_do_not_change_the_simulation():
     np.testing.assert_array_equal(copies.render(), plain)
     np.testing.assert_array_equal(copies.save(0), before)
     copies.close()
+
+
+@pytest.mark.slow
+def test_other_physics_change_how_blocks_move():
+    """A block that is let go falls by g t^2 / 2; a heavier one is a heavier body of the same arm."""
+    plain, moon = load_scene(1), FetchConstruction(blocks=1, gravity_scale=0.1, mass_scale=3.0, friction_scale=0.5)
+    copies = moon.open(1)
+    copies.reset([0])
+    model, data, scene = copies.model, copies.data[0], moon._scene()
+    assert model.body("block0").mass == 3 * plain.model.body("block0").mass and scene is not plain
+    arm = np.setdiff1d(np.arange(model.nbody), scene.bodies)
+    np.testing.assert_array_equal(model.body_mass[arm], plain.model.body_mass[arm])
+    np.testing.assert_array_equal(model.geom_friction, 0.5 * plain.model.geom_friction)
+    data.qpos[scene.block_positions[0, 2]] += 0.3
+    mujoco.mj_forward(model, data)
+    height = data.qpos[scene.block_positions[0, 2]]
+    copies.step(np.zeros((1, 4)))
+    copies.step(np.zeros((1, 4)))
+    fallen = height - data.qpos[scene.block_positions[0, 2]]
+    np.testing.assert_allclose(fallen, 0.5 * 0.981 * 0.08**2, rtol=0.05)
+
+
+def test_impossible_factors_are_rejected():
+    with pytest.raises(SondeError, match="fetch-construction: mass_scale must be above 0, got 0"):
+        FetchConstruction(mass_scale=0.0)

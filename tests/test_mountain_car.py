@@ -117,7 +117,7 @@ def test_reachable_set_covers_the_system():
 
 def test_reachable_set_is_reproducible():
     for one, other in zip(
-        MountainCar(process_noise=0.5).reachable_points(), _mountain_car._reachable.__wrapped__(), strict=True
+        MountainCar(process_noise=0.5).reachable_points(), _mountain_car._reachable.__wrapped__(WORLD), strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
@@ -133,3 +133,49 @@ def test_plane_is_invertible():
 def test_mountain_car_is_registered():
     assert WORLDS["mountain-car"] is MountainCar
     assert WORLD.state_dim == 2 and WORLD.action_dim == 1 and list(WORLD.tasks) == ["reach-goal"]
+
+
+# ---- other physics -----------------------------------------------------------------------------------------------------------
+
+STRONG = MountainCar(power=0.004, gravity=0.002, max_speed=0.05)
+
+
+def test_other_physics_follow_gymnasium_with_the_same_numbers(transitions, x64):
+    """Gymnasium's gravity is written into its step as 0.0025, so both sides keep it; friction is compared by hand."""
+    states, actions, *_ = transitions
+    env = gymnasium.make("MountainCarContinuous-v0", disable_env_checker=True).unwrapped
+    env.power, env.max_speed = 0.004, 0.05
+    env.reset(seed=0)
+    expected = []
+    for state, u in zip(states, actions, strict=True):
+        env.state = state.copy()
+        expected.append(env.step(u)[0])
+    env.close()
+    world = MountainCar(power=0.004, max_speed=0.05)
+    np.testing.assert_allclose(ours(world.dynamics, states, actions), expected, rtol=0, atol=1e-7)
+    assert (np.abs(np.array(expected)[:, 1]) == np.float32(0.05)).sum() > 20, "some reach the speed limit"
+
+
+def test_gravity_and_friction_by_hand(x64):
+    position, velocity, u = -0.3, 0.02, 0.5
+    after = 0.9 * velocity + 0.0015 * u - 0.002 * np.cos(3 * position)
+    found = MountainCar(gravity=0.002, friction=0.1).dynamics(jnp.asarray([position, velocity]), jnp.asarray([u]))
+    np.testing.assert_allclose(found, [position + after, after], rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_limits_and_reachable_set_follow_the_physics():
+    np.testing.assert_allclose(STRONG.project(jnp.asarray([0.0, 0.07])), [0, 0.05])
+    assert STRONG.plane().y_range == (-0.05, 0.05)
+    states, _ = STRONG.reachable_points()
+    assert 0.049 < states[:, 1].max() <= 0.05
+    weak, _ = MountainCar(power=0.0001, friction=0.05).reachable_points()
+    assert weak[:, 0].max() < 0, "it does not leave its valley"
+
+
+@pytest.mark.parametrize("name", ["power", "gravity", "max_speed"])
+def test_impossible_physics_are_rejected(name):
+    with pytest.raises(SondeError, match=f"mountain-car: {name} must be above 0, got 0"):
+        MountainCar(**{name: 0.0})
+    with pytest.raises(SondeError, match="friction must be 0 or above and finite, got -1"):
+        MountainCar(friction=-1.0)

@@ -472,3 +472,86 @@ def test_world_is_explored_and_evaluated(world):
             *(jnp.asarray(getattr(played.trajectory, name)) for name in ("states", "actions", "next_states"))
         ).sum(axis=1)
         np.testing.assert_allclose(played.returns, expected, rtol=1e-5)
+
+
+# ---- other physics -----------------------------------------------------------------------------------------------------------
+
+FACTORS = {"gravity_scale": 0.7, "mass_scale": 1.6, "friction_scale": 0.5, "damping_scale": 1.3, "torque_scale": 2.0}
+
+
+def rewritten(world):
+    """The suite's model with other physics, written into its description and compiled by MuJoCo."""
+    mujoco, (xml, assets) = load_mujoco(), world.model_and_assets()
+    spec = mujoco.MjSpec.from_string(xml if isinstance(xml, str) else xml.decode(), include=assets)
+    original = mujoco.MjModel.from_xml_string(xml, assets)
+    spec.compiler.settotalmass = -1
+    spec.option.gravity = 0.7 * np.array(spec.option.gravity)
+    spec.option.density *= 1.3
+    for number, geom in enumerate(spec.geoms):
+        geom.friction = 0.5 * original.geom_friction[number]
+    for body in spec.bodies[1:]:
+        number = original.body(body.name).id
+        body.explicitinertial, body.mass = True, 1.6 * original.body_mass[number]
+        body.inertia, body.ipos = 1.6 * original.body_inertia[number], original.body_ipos[number]
+        body.iquat = original.body_iquat[number]
+    for actuator, of_joint in zip(spec.actuators, original.actuator_gear, strict=True):
+        actuator.gear = 2.0 * of_joint
+    model = spec.compile()
+    model.dof_damping[:] = 1.3 * original.dof_damping
+    return model
+
+
+@pytest.mark.slow
+@by_name
+def test_scaled_physics_equal_those_of_a_rewritten_description(world):
+    world = replace(world, **FACTORS)
+    (copy,) = world.open(1).data
+    expected, found = rewritten(world), world.load_model()
+    names = (
+        "body_mass",
+        "body_inertia",
+        "body_subtreemass",
+        "dof_invweight0",
+        "body_invweight0",
+        "geom_friction",
+        "dof_damping",
+    )
+    for name in names:
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-6, atol=1e-12, err_msg=name)
+    rng, theirs = np.random.default_rng(0), load_mujoco().MjData(expected)
+    copy.qpos[:] = theirs.qpos[:] = 0.1 * rng.standard_normal(found.nq)
+    for model, data in ((found, copy), (expected, theirs)):
+        load_mujoco().mj_forward(model, data)
+    for _ in range(5):
+        copy.ctrl[:] = theirs.ctrl[:] = rng.uniform(-1, 1, found.nu)
+        world.advance(found, copy)
+        world.advance(expected, theirs)
+        np.testing.assert_allclose(copy.qpos, theirs.qpos, atol=1e-6)
+        np.testing.assert_allclose(copy.qvel, theirs.qvel, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_reachable_set_follows_the_physics():
+    plain, weak = Reacher().reachable(), Reacher(torque_scale=0.1).reachable()
+    assert np.abs(weak.states[:, 2]).max() < 0.3 * np.abs(plain.states[:, 2]).max()
+    assert weak is Reacher(torque_scale=0.1).reachable(), "sampled once"
+
+
+@by_name
+def test_each_factor_changes_the_model_and_none_of_them_by_default_does(world):
+    read = lambda model: [
+        getattr(model, name).copy() for name in ("body_mass", "geom_friction", "dof_damping", "actuator_gainprm")
+    ]
+    plain = world.load_model()
+    for array, again in zip(read(plain), read(replace(world, **dict.fromkeys(FACTORS, 1.0)).load_model()), strict=True):
+        np.testing.assert_array_equal(array, again)
+    for name, (position, factor) in {"mass_scale": (0, 3.0), "friction_scale": (1, 2.0), "torque_scale": (3, 0.5)}.items():
+        changed = read(replace(world, **{name: factor}).load_model())
+        np.testing.assert_array_equal(changed[position], factor * read(plain)[position])
+        assert all((a == b).all() for i, (a, b) in enumerate(zip(changed, read(plain), strict=True)) if i != position)
+
+
+@pytest.mark.parametrize("name", list(FACTORS))
+def test_impossible_factors_are_rejected(name):
+    with pytest.raises(SondeError, match=f"cheetah: {name} must be"):
+        Cheetah(**{name: -1.0})

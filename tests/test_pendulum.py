@@ -1,11 +1,14 @@
 """The pendulum against Gymnasium's Pendulum-v1 and closed forms."""
 
+from dataclasses import dataclass, replace
+
 import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from sonde._internal.errors import SondeError
 from sonde.worlds import Pendulum, _pendulum
 
 WORLD = Pendulum()
@@ -119,7 +122,7 @@ def test_reachable_set_covers_the_system():
 
 def test_reachable_set_is_reproducible():
     states, actions = Pendulum(process_noise=0.5).reachable_points()
-    same_states, same_actions = _pendulum._reachable.__wrapped__()
+    same_states, same_actions = _pendulum._reachable.__wrapped__(WORLD)
     np.testing.assert_array_equal(states, same_states)
     np.testing.assert_array_equal(actions, same_actions)
 
@@ -130,3 +133,93 @@ def test_narrow_box_has_all_angles_and_slow_speeds():
     counts, _ = np.histogram(np.arctan2(states[:, 1], states[:, 0]), bins=36, range=(-np.pi, np.pi))
     assert counts.min() >= 20
     assert np.abs(states[:, 2]).max() <= 1 and np.abs(actions).max() <= 1
+
+
+# ---- other physics -----------------------------------------------------------------------------------------------------------
+
+HEAVY = Pendulum(gravity=9.81, mass=1.7, length=0.6, friction=0.05, max_torque=3.0, max_speed=5.0, time_step=0.02)
+
+
+def test_other_physics_follow_gymnasium_with_the_same_numbers(transitions, x64):
+    """Gymnasium has no friction: it is a torque of its own, which no limit applies to."""
+    states, actions, *_ = transitions
+    env = gymnasium.make("Pendulum-v1", disable_env_checker=True).unwrapped
+    env.g, env.m, env.l, env.max_speed, env.dt, env.max_torque = 9.81, 1.7, 0.6, 5.0, 0.02, 100.0
+    env.reset(seed=0)
+    expected, rewards = [], []
+    for (cosine, sine, speed), u in zip(states, actions[:, 0], strict=True):
+        env.state = np.array([np.arctan2(sine, cosine), speed])
+        torque = 3.0 * np.clip(u, -1, 1)
+        env.step(np.array([torque - 0.05 * speed]))
+        theta, after = env.state
+        expected.append([np.cos(theta), np.sin(theta), after])
+        rewards.append(-(np.arctan2(sine, cosine) ** 2 + 0.1 * speed**2 + 0.001 * (3.0 * u) ** 2))
+    env.close()
+    np.testing.assert_allclose(ours(HEAVY.dynamics, states, actions), expected, atol=1e-12)
+    np.testing.assert_allclose(ours(HEAVY.tasks["swing-up"], states, actions, states), rewards, atol=1e-12)
+    assert (np.abs(np.array(expected)[:, 2]) == 5).sum() > 20, "some transitions reach the speed limit"
+
+
+def test_friction_takes_energy_away_as_the_closed_form_says(x64):
+    """Small swings about hanging with the damping rate 3 c / (2 m l^2): their envelope falls as exp(-rate t)."""
+    world = Pendulum(friction=0.1, time_step=0.001)
+    step = lambda x, _: (world.dynamics(x, jnp.zeros(1)),) * 2
+    start = jnp.asarray([-np.cos(0.01), np.sin(0.01), 0.0])
+    _, states = jax.lax.scan(step, start, None, 8000)
+    swings = np.abs(np.arctan2(np.asarray(states)[:, 1], -np.asarray(states)[:, 0]))
+    rate = 3 * 0.1 / 2
+    np.testing.assert_allclose(swings[6000:].max(), 0.01 * np.exp(-rate * 6.0), rtol=0.1)
+    assert swings[6000:].max() < 0.9 * swings[:2000].max()
+
+
+def test_limits_of_all_parts_follow_the_physics():
+    np.testing.assert_allclose(HEAVY.project(jnp.asarray([2.0, 0.0, 7.0])), [1, 0, 5])
+    assert HEAVY.plane().y_range == (-5, 5) and HEAVY.seconds_per_step == 0.02
+    states, _ = Pendulum(max_speed=0.5).narrow_box()
+    assert 0.49 < np.abs(states[:, 2]).max() <= 0.5
+    assert HEAVY.tasks is replace(HEAVY, mass=2.0).tasks, "compiled programs are shared where the reward is the same"
+
+
+@pytest.mark.slow
+def test_reachable_set_follows_the_physics(x64):
+    states, _ = HEAVY.reachable_points()
+    assert 4.8 < np.abs(states[:, 2]).max() <= 5, "the speed limit of this pendulum"
+    weak, _ = Pendulum(max_torque=0.2, friction=1.0).reachable_points()
+    assert weak[:, 0].max() < 0, "it cannot be swung up"
+    fast, _ = Pendulum(max_speed=20.0).reachable_points()
+    assert np.abs(fast[:, 2]).max() > 15
+    next_states = HEAVY.reachable().next_states
+    np.testing.assert_array_equal(next_states, ours(HEAVY.dynamics, *HEAVY.reachable_points()))
+
+
+@dataclass(frozen=True)
+class Stuck(Pendulum):
+    """A pendulum whose bearing does not let it rise above a quarter turn: dynamics of its own."""
+
+    def dynamics(self, x, u):
+        """The pendulum's step, stopped at the horizontal."""
+        after = super().dynamics(x, u)
+        return jnp.where(after[0] > 0, jnp.array([0.0, 1.0, 0.0]) * jnp.sign(after[1]), after)
+
+
+def test_reachable_set_of_a_subclass_is_that_of_its_own_dynamics():
+    assert WORLD.reachable_points()[0][:, 0].max() > 0.99
+    assert Stuck().reachable_points()[0][:, 0].max() <= 0
+
+
+@pytest.mark.parametrize(
+    ("physics", "message"),
+    [
+        ({"mass": 0.0}, "pendulum: mass must be above 0, got 0"),
+        ({"length": -1.0}, "length must be above 0"),
+        ({"gravity": float("nan")}, "gravity must be above 0, got nan"),
+        ({"max_torque": float("inf")}, "max_torque must be above 0, got inf"),
+        ({"max_speed": 0.0}, "max_speed must be above 0"),
+        ({"time_step": 0.0}, "time_step must be above 0"),
+        ({"friction": -0.1}, "friction must be 0 or above and finite, got -0.1"),
+        ({"process_noise": -0.1}, "process_noise must be 0 or above and finite, got -0.1"),
+    ],
+)
+def test_impossible_physics_are_rejected(physics, message):
+    with pytest.raises(SondeError, match=message):
+        Pendulum(**physics)

@@ -22,7 +22,9 @@ from sonde import (
 )
 from sonde.analysis import LearnedSystem, Linearisation
 from sonde.analysis import _system as analysis
-from sonde.analysis._linear import controllability_matrix, match_eigenvalues
+from sonde.analysis._linear import conjugates, controllability_matrix, match_eigenvalues
+from sonde.models import Posterior, Prediction
+from sonde.models._base import JacobianPrediction, MemberPredictions
 from sonde.runs._analysis import REFIT_PRIOR, learned_system, refitted
 from sonde.theory import one_seed
 from sonde.worlds import JaxWorld, Pendulum
@@ -259,6 +261,114 @@ def test_std_of_an_equilibrium_by_hand(x64):
     np.testing.assert_allclose(found.point_std, np.abs(prediction.epistemic_std / slope), rtol=1e-5)
 
 
+LENGTHSCALE, SIGNAL, NOISE = 1.2, 0.6, 0.1
+KNOWN = GaussianProcess(hyperparameters="fixed", lengthscale=LENGTHSCALE, signal_std=SIGNAL, noise_std=NOISE, rank=0)
+
+
+@pytest.mark.slow
+def test_error_bar_of_a_slope_is_that_of_functions_from_the_posterior_at_their_own_equilibria(x64):
+    """In one dimension, by functions drawn on a fine grid from the exact posterior: their roots, and their slopes there."""
+    rng = np.random.default_rng(5)
+    z = np.stack([rng.uniform(-2, 2, 100), np.zeros(100)], axis=1)
+    changes = 0.1 - 0.4 * z[:, :1] ** 2 + NOISE * rng.normal(size=(100, 1))
+
+    class Slope(Line):
+        state_names = ("a",)
+
+    posterior = condition(KNOWN, KNOWN.init(1, 1, jax.random.key(0)), data_of(z, changes))
+    _, found = LearnedSystem(posterior, Slope(), z[:, :1]).equilibria(samples=4000)
+    grid = found.point[0] + np.linspace(-0.4, 0.6, 201)
+    kernel = lambda a, b: SIGNAL**2 * np.exp(-0.5 * ((a[:, None] - b[None]) / LENGTHSCALE) ** 2)
+    gain = np.linalg.solve(kernel(z[:, 0], z[:, 0]) + NOISE**2 * np.eye(100), kernel(z[:, 0], grid)).T
+    covariance = kernel(grid, grid) - gain @ kernel(z[:, 0], grid)
+    functions = rng.multivariate_normal(gain @ changes[:, 0], covariance, 4000, check_valid="ignore", method="eigh")
+    rises = np.gradient(functions, grid, axis=1)
+    # each function is nearly straight between two points of the grid
+    crossed = [np.flatnonzero(np.diff(np.sign(values)))[:1] for values in functions]
+    places, slopes = zip(*((grid[i[0]], rises[n, i[0]]) for n, i in enumerate(crossed) if len(i)), strict=True)
+    assert len(places) > 3950, "nearly all functions have their equilibrium on the grid"
+    np.testing.assert_allclose(found.point_std[0], np.std(places), rtol=0.1)
+    np.testing.assert_allclose(found.linearisation.A_std[0, 0], np.std(slopes), rtol=0.1)
+    fixed = LearnedSystem(posterior, Slope(), z[:, :1]).linearise(found.state, samples=4000)
+    assert abs(fixed.A_std[0, 0] / np.std(slopes) - 1) > 0.2, "the place matters here"
+
+
+def drawn_system(rng: np.random.Generator, features: int = 1000):
+    """A function of (x, u) from the prior of `KNOWN`, by random Fourier features, and its Jacobian; two states, one action."""
+    waves, phases = rng.normal(size=(2, features, 3)) / LENGTHSCALE, rng.uniform(0, 2 * np.pi, (2, features))
+    heights = rng.normal(size=(2, features)) * SIGNAL * np.sqrt(2 / features)
+    outputs = range(2)
+    change = lambda z: np.stack([np.cos(z @ waves[j].T + phases[j]) @ heights[j] for j in outputs], axis=-1)
+    slopes = lambda z: np.stack([-(np.sin(waves[j] @ z + phases[j]) * heights[j]) @ waves[j] for j in outputs])
+    return change, slopes
+
+
+def true_equilibrium(change, slopes, near: np.ndarray) -> np.ndarray | None:
+    """Newton's method; None where it leads far away."""
+    q = near.copy()
+    for _ in range(30):
+        z = np.append(q, 0.0)
+        q = q - np.linalg.solve(slopes(z)[:, :2], change(z[None])[0])
+        if np.linalg.norm(q - near) > 1.5:
+            return None
+    return q
+
+
+@pytest.mark.slow
+def test_error_bars_at_equilibria_cover_the_truth_as_often_as_they_promise(x64):
+    """Systems drawn from the model's own prior, so that its posterior is exact: two stds cover 95 % of the entries."""
+    misses, points = [], []
+    for seed in range(70):
+        rng = np.random.default_rng(seed)
+        change, slopes = drawn_system(rng)
+        z = rng.uniform(-1, 1, (60, 3)) * [2.0, 2.0, 1.0]
+        measured = change(z) + NOISE * rng.normal(size=(60, 2))
+        posterior = condition(KNOWN, KNOWN.init(2, 1, jax.random.key(0)), data_of(z, measured))
+        for found in LearnedSystem(posterior, Line(), z[:, :2]).equilibria(starts=z[:10, :2], samples=500):
+            # chosen by the data alone, so that the choice does not change the coverage
+            if (found.point_std < 0.25).all() and (truth := true_equilibrium(change, slopes, found.point)) is not None:
+                linear, true = found.linearisation, np.eye(2, 3) + slopes(np.append(truth, 0.0))
+                misses += list(np.abs(np.c_[linear.A, linear.B] - true) / np.c_[linear.A_std, linear.B_std])
+                points.append(np.abs(found.point - truth) / found.point_std)
+    assert len(points) > 40
+    assert 0.92 <= np.mean(np.array(misses) < 2) <= 0.98 and 0.6 <= np.mean(np.array(misses) < 1) <= 0.76
+    assert 0.88 <= np.mean(np.array(points) < 2) <= 0.99
+
+
+class Agreeing(Posterior):
+    """Four members x' = M x + N u + c + offset that differ by a constant: the outputs of a member err together."""
+
+    offsets: jax.Array
+
+    def predict(self, x, u):
+        mean = Line.M @ x + Line.N @ u + Line.c
+        members = MemberPredictions(mean + self.offsets, jnp.zeros((4, 2)))
+        return Prediction(mean, jnp.std(self.offsets, axis=0), jnp.zeros(2), members)
+
+    def predict_jacobian(self, x, u, key, count):
+        jacobian = jnp.concatenate([Line.M, Line.N], axis=1)
+        return JacobianPrediction(jacobian, 0 * jacobian, jnp.stack([jacobian] * 4))
+
+
+@pytest.mark.slow
+def test_error_bar_of_an_ensembles_equilibrium_is_the_spread_of_its_members_equilibria(x64):
+    """Outputs that err together may not be added as if they were independent."""
+    offsets = 0.05 * np.array([[1.0, 1.0], [-1.0, -1.0], [2.0, 2.0], [-2.0, -2.0]])
+    system = LearnedSystem(Agreeing(jnp.asarray(offsets)), Line(), np.array([[-3.0, -3.0], [3.0, 3.0]]))
+    (found,) = system.equilibria()
+    of_members = np.linalg.solve(np.eye(2) - Line.M, (Line.c + offsets).T).T
+    np.testing.assert_allclose(found.point_std, of_members.std(axis=0), rtol=1e-9)
+    assert found.linearisation.A_samples.shape == (4, 2, 2) and found.linearisation.A_std.max() < 1e-12, "it is linear"
+
+
+@pytest.mark.slow
+def test_equilibria_of_an_ensemble_have_one_sample_per_member():
+    model = ProbabilisticEnsemble(members=3, layers=2, width=32, epochs=300, learning_rate=3e-3, noise="fixed")
+    found = nearest(learned_system(explorer_of(model), Pendulum()).equilibria(), np.pi)
+    assert found.linearisation.A_samples.shape == (3, 2, 2) and np.isfinite(found.linearisation.A_samples).all()
+    assert (found.linearisation.A_std > 0).all() and (found.point_std > 0).all()
+
+
 # ---- linear algebra ----------------------------------------------------------------------------------------------------------
 
 
@@ -272,6 +382,23 @@ def test_std_of_eigenvalues_agrees_with_first_order_perturbation():
     """An eigenvalue of a symmetric matrix changes by v' dA v, whose std is that of one entry."""
     A = np.array([[0.5, 0.2], [0.2, -0.4]])
     np.testing.assert_allclose(with_samples(A, 1e-3).eigenvalue_std, 1e-3, rtol=0.05)
+
+
+def test_both_eigenvalues_of_a_pair_have_the_same_error_bar():
+    """Near a double eigenvalue, many samples have two real ones in the pair's place."""
+    A = np.array([[0.9, 0.02, 0.0], [-0.02, 0.9, 0.0], [0.0, 0.0, 0.5]])
+    linear = with_samples(A, 0.03, 500)
+    assert (linear.eigenvalue_samples.imag == 0).all(axis=1).mean() > 0.2
+    upper, lower, real = linear.eigenvalue_std
+    assert upper == lower and real < upper
+    distances = np.abs(linear.eigenvalue_samples - linear.eigenvalues) ** 2
+    np.testing.assert_allclose(upper**2, distances[:, :2].mean())
+    np.testing.assert_allclose(real**2, distances[:, 2].mean())
+
+
+def test_pairs_of_one_modulus_are_found():
+    values = np.array([0.6 + 0.8j, 0.8 + 0.6j, 0.8 - 0.6j, 0.6 - 0.8j, 0.5, -0.5])
+    np.testing.assert_array_equal(conjugates(values), [3, 2, 1, 0, 4, 5])
 
 
 @pytest.mark.parametrize(("largest", "verdict"), [(0.9, "stable"), (0.99, "undecided"), (1.01, "undecided"), (1.1, "unstable")])

@@ -15,12 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
+from sonde._internal.errors import SondeError
 from sonde.analysis import Equilibrium
 from sonde.analysis._linear import match_eigenvalues
 from sonde.runs import learned_system
 from sonde.runs._run import restore_explorer
 from sonde.runs._store import RunStore
-from sonde.worlds._pendulum import GRAVITY, LENGTH, TIME_STEP
+from sonde.worlds import Pendulum
 
 EQUILIBRIA = {"upright": 0.0, "hanging": np.pi}
 MAX_DISTANCE = 0.5
@@ -39,19 +40,21 @@ def angle_between(a: float, b: float) -> float:
     return float(abs(np.angle(np.exp(1j * (a - b)))))
 
 
-def true_eigenvalues(theta: float) -> np.ndarray:
+def true_eigenvalues(theta: float, world: Pendulum) -> np.ndarray:
     """Compute the eigenvalues of a semi-implicit Euler step at an equilibrium.
 
-    Their product is 1, and their sum is 2 + dt^2 times the stiffness.
+    Their product p is 1 less what friction takes away in a step, and their sum is 1 + p + dt^2 times the stiffness.
 
     Args:
         theta: Angle of the equilibrium.
+        world: The pendulum.
 
     Returns:
         Both eigenvalues [2].
     """
-    half = 1 + 0.5 * TIME_STEP**2 * 3 * GRAVITY / (2 * LENGTH) * np.cos(theta)
-    root = np.sqrt(half**2 - 1 + 0j)
+    product = 1 - world.time_step * 3 * world.friction / (world.mass * world.length**2)
+    half = (1 + product + world.time_step**2 * 3 * world.gravity / (2 * world.length) * np.cos(theta)) / 2
+    root = np.sqrt(half**2 - product + 0j)
     return np.array([half + root, half - root])
 
 
@@ -73,12 +76,13 @@ class Errors:
         return f"{self.angle:.4f} ± {self.std:.4f} rad, eigenvalues {self.eigenvalue:.2%}, {max(self.in_stds):.1f} error bars"
 
 
-def errors_of(found: Sequence[Equilibrium], theta: float) -> Errors | None:
+def errors_of(found: Sequence[Equilibrium], theta: float, world: Pendulum) -> Errors | None:
     """Compute the errors of the equilibrium nearest to a true one.
 
     Args:
         found: Equilibria of a learned system.
         theta: Angle of the true equilibrium.
+        world: The pendulum.
 
     Returns:
         Its errors; None if no equilibrium is near.
@@ -87,7 +91,7 @@ def errors_of(found: Sequence[Equilibrium], theta: float) -> Errors | None:
     if nearest is None or angle_between(nearest.point[0], theta) > MAX_DISTANCE:
         return None
     linear = nearest.linearisation
-    truth = match_eigenvalues(linear.eigenvalues, true_eigenvalues(theta))
+    truth = match_eigenvalues(linear.eigenvalues, true_eigenvalues(theta, world))
     point_errors = np.array([angle_between(nearest.point[0], theta), abs(nearest.point[1])])
     eigenvalue_errors = np.abs(linear.eigenvalues - truth)
     in_stds = np.append(
@@ -107,11 +111,13 @@ def analyse(folder: Path, refit: bool) -> list[dict[str, Errors | None]]:
         For each seed, the errors by equilibrium.
     """
     store = RunStore.open(folder)
-    explorer = restore_explorer(store)
+    world, explorer = store.config.world, restore_explorer(store)
+    if not isinstance(world, Pendulum):
+        raise SondeError(f"{folder}: expected a run of the pendulum, got {type(world).__name__}")
     results = []
     for index, seed in enumerate(explorer.seeds):
-        found = learned_system(explorer, store.config.world, index, refit).equilibria()
-        results.append({name: errors_of(found, theta) for name, theta in EQUILIBRIA.items()})
+        found = learned_system(explorer, world, index, refit).equilibria()
+        results.append({name: errors_of(found, theta, world) for name, theta in EQUILIBRIA.items()})
         wrong = sum(all(angle_between(one.point[0], theta) > MAX_DISTANCE for theta in EQUILIBRIA.values()) for one in found)
         line = " | ".join(f"{name} {errors or 'not found'}" for name, errors in results[-1].items())
         print(f"seed {seed:3d}: {line}" + (f" | {wrong} that do not exist" if wrong else ""), flush=True)

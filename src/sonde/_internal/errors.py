@@ -68,6 +68,20 @@ def positive(owner: str, **values: float | int) -> None:
         _at_most(owner, name, value)
 
 
+def not_negative(owner: str, **values: float) -> None:
+    """Reject values that are negative or not finite.
+
+    Args:
+        owner: What the values belong to, for the message.
+        **values: The values by name.
+    """
+    for name, value in values.items():
+        if not 0 <= value < float("inf"):
+            raise SondeError(f"{owner}: {name} must be 0 or above and finite, got {value}")
+        if value > MAGNITUDE:
+            raise SondeError(f"{owner}: {name} must be at most {MAGNITUDE:g}, got {value:g}")
+
+
 def _at_most(owner: str, name: str, value: float | int) -> None:
     if isinstance(value, int) and value > LARGEST:
         raise SondeError(f"{owner}: {name} must be at most {LARGEST:,}, got {value:,}")

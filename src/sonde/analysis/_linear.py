@@ -44,8 +44,13 @@ class Linearisation:
 
     @property
     def eigenvalue_std(self) -> np.ndarray:
-        """Root mean square distance of the sampled eigenvalues from `eigenvalues` in the complex plane [d]."""
-        return np.sqrt(np.mean(np.abs(self.eigenvalue_samples - self.eigenvalues) ** 2, axis=0))
+        """Root mean square distance of the sampled eigenvalues from `eigenvalues` in the complex plane [d].
+
+        Both of a complex pair have the same: that of both together. Where a sample has two real eigenvalues in its place, which
+        of them belongs to which is arbitrary.
+        """
+        squared = np.mean(np.abs(self.eigenvalue_samples - self.eigenvalues) ** 2, axis=0)
+        return np.sqrt((squared + squared[conjugates(self.eigenvalues)]) / 2)
 
     @property
     def spectral_radius(self) -> float:
@@ -111,6 +116,16 @@ def sorted_eigenvalues(A: np.ndarray) -> np.ndarray:
     """
     values = np.linalg.eigvals(A).astype(complex)
     return values[np.lexsort((-values.imag, -np.abs(values).round(12)))]
+
+
+def conjugates(values: np.ndarray) -> np.ndarray:
+    """Index of the complex conjugate of each eigenvalue of a real matrix; of a real one, its own.
+
+    Args:
+        values: Eigenvalues [d].
+    """
+    _, order = linear_sum_assignment(np.abs(values[:, None].conj() - values[None]))
+    return np.where(values.imag == 0, np.arange(len(values)), order)
 
 
 def match_eigenvalues(reference: np.ndarray, values: np.ndarray) -> np.ndarray:

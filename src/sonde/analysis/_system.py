@@ -10,6 +10,7 @@ as cosine and sine) are analysed in the world's `Coordinates`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from sonde._internal.errors import SondeError, whole
 from sonde._internal.precision import double_precision
 from sonde.analysis._linear import Linearisation
 from sonde.models import Posterior
+from sonde.models._base import JacobianPrediction
 from sonde.worlds import Coordinates, World
 
 STARTS, ITERATIONS, SAMPLES = 200, 100, 1000
@@ -47,7 +49,8 @@ class Equilibrium:
     action: np.ndarray
     """The constant action [du]."""
     linearisation: Linearisation
-    """Linearisation at the point, in coordinates."""
+    """Linearisation at the point, in coordinates. Its samples are plausible systems, each at its own equilibrium, so its stds
+    include that the point itself is uncertain."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +81,16 @@ def _difference(a: Array, b: Array, periods: tuple[float, ...]) -> Array:
     return a - b - jnp.where(jnp.isfinite(period), period, 0.0) * turns
 
 
-def _in_coordinates(posterior: Posterior, system: Coordinates, q: Array, u: Array, jacobian: Array) -> tuple[Array, Array]:
-    """A and B in coordinates, from Jacobians [..., dx, dz] at a point."""
+def _in_coordinates(system: Coordinates, q: Array, after: Array, jacobian: Array) -> tuple[Array, Array]:
+    """A and B in coordinates, from Jacobians [..., dx, dz] at a point and the state after it."""
+    lift, project = jax.jacfwd(system.to_state)(q), jax.jacfwd(system.from_state)(after)
+    return project @ jacobian[..., : after.shape[0]] @ lift, project @ jacobian[..., after.shape[0] :]
+
+
+def _at_mean(posterior: Posterior, system: Coordinates, q: Array, u: Array, error: Array | float = 0.0) -> tuple[Array, Array]:
+    """A and B of the predicted mean, of which `error` [dx] is the error at this point."""
     x = system.to_state(q)
-    lift, project = jax.jacfwd(system.to_state)(q), jax.jacfwd(system.from_state)(posterior.predict(x, u).mean)
-    return project @ jacobian[..., : x.shape[0]] @ lift, project @ jacobian[..., x.shape[0] :]
+    return _in_coordinates(system, q, posterior.predict(x, u).mean + error, posterior.mean_jacobian(x, u))
 
 
 @eqx.filter_jit
@@ -94,7 +102,7 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
         return _difference(after, q, system.periods) / spread
 
     def slope(q: Array) -> Array:
-        A, _ = _in_coordinates(posterior, system, q, u, posterior.mean_jacobian(system.to_state(q), u))
+        A, _ = _at_mean(posterior, system, q, u)
         return (A - jnp.eye(q.shape[0])) * spread / spread[:, None]
 
     def step(carry, _):
@@ -113,15 +121,60 @@ def _search(posterior: Posterior, system: Coordinates, starts: Array, u: Array, 
     return jax.vmap(one)(starts)
 
 
+class _Linearised(NamedTuple):
+    """A linearisation, and what the model does not know about the next state."""
+
+    A: Any
+    B: Any
+    A_samples: Any
+    B_samples: Any
+    errors: Any
+    """Samples of the true next state minus the mean [N, dx], which belong to those of A and B."""
+    error_root: Any
+    """A root [d, r] of the epistemic covariance of the next point in coordinates."""
+
+
 @eqx.filter_jit
 def _linearise(posterior: Posterior, smooth: Posterior, system: Coordinates, q: Array, u: Array, key: Array, count: int):
-    """A and B of the mean, their samples, and a root of the epistemic covariance of the next point."""
     x = system.to_state(q)
-    prediction = posterior.predict_jacobian(x, u, key, count)
-    A, B = _in_coordinates(smooth, system, q, u, prediction.mean)
-    A_samples, B_samples = _in_coordinates(smooth, system, q, u, prediction.samples)
-    predicted = smooth.predict(x, u)
-    return A, B, A_samples, B_samples, jax.jacfwd(system.from_state)(predicted.mean) * predicted.epistemic_std
+    jacobian, predicted = posterior.predict_jacobian(x, u, key, count), smooth.predict(x, u)
+    A, B = _in_coordinates(system, q, predicted.mean, jacobian.mean)
+    A_samples, B_samples = _in_coordinates(system, q, predicted.mean, jacobian.samples)
+    project, members = jax.jacfwd(system.from_state)(predicted.mean), predicted.members
+    if members is not None:
+        errors = members.means - predicted.mean  # outputs of one member err together
+        root = project @ errors.T / errors.shape[0] ** 0.5
+    else:
+        errors = _errors_beside(smooth, x, u, jacobian, jax.random.fold_in(key, 1))
+        root = project * predicted.epistemic_std
+    return _Linearised(A, B, A_samples, B_samples, errors, root)
+
+
+def _errors_beside(smooth: Posterior, x: Array, u: Array, jacobian: JacobianPrediction, key: Array) -> Array:
+    """Samples of the error of the mean [N, dx] beside those of the Jacobian: value and slopes at a point are correlated.
+
+    The covariance of f(z) and its gradient is half the gradient of the variance of f(z), so it needs no other query.
+    """
+    variance = lambda z: smooth.predict(z[: x.shape[0]], z[x.shape[0] :]).epistemic_std ** 2
+    z = jnp.concatenate([x, u])
+    normal = jax.random.normal(key, jacobian.samples.shape[:2])
+
+    def one_output(slopes: Array, covariance: Array, variance: Array, normal: Array) -> Array:
+        weights = jnp.linalg.pinv(slopes.T @ slopes / slopes.shape[0], rtol=1e-9, hermitian=True) @ covariance
+        return slopes @ weights + jnp.sqrt(jnp.maximum(variance - covariance @ weights, 0.0)) * normal
+
+    slopes = jnp.swapaxes(jacobian.samples - jacobian.mean, 0, 1)
+    return jax.vmap(one_output)(slopes, 0.5 * jax.jacrev(variance)(z), variance(z), normal.T).T
+
+
+@eqx.filter_jit
+def _carried(smooth: Posterior, system: Coordinates, q: Array, u: Array, moves: Array, errors: Array) -> tuple[Array, Array]:
+    """Changes of A and B [N, ...] to first order, from a fixed point of the mean to those of the sampled systems."""
+    local = lambda q, error: _at_mean(smooth, system, q, u, error)
+    slopes = jax.jacrev(local, argnums=(0, 1))(q, jnp.zeros(errors.shape[1]))
+    along = lambda slope, change: jnp.einsum("ijk,nk->nij", slope, change)
+    A, B = (along(by_point, moves) + along(by_error, errors) for by_point, by_error in slopes)
+    return A, B
 
 
 @eqx.filter_jit
@@ -130,11 +183,16 @@ def _along(posterior: Posterior, system: Coordinates, points: Array, actions: Ar
 
     def step(product, at):
         q, u = at
-        A, _ = _in_coordinates(posterior, system, q, u, posterior.mean_jacobian(system.to_state(q), u))
+        A, _ = _at_mean(posterior, system, q, u)
         product = A @ product
         return product, jnp.linalg.svd(product, compute_uv=False)
 
     return jax.lax.scan(step, jnp.eye(points.shape[1]), (points, actions))[1]
+
+
+def _linearisation(found: _Linearised) -> Linearisation:
+    stds = (np.std(samples, axis=0) for samples in (found.A_samples, found.B_samples))
+    return Linearisation(found.A, found.B, *stds, found.A_samples, found.B_samples)
 
 
 class LearnedSystem:
@@ -207,11 +265,17 @@ class LearnedSystem:
 
     def _equilibrium(self, q: np.ndarray, u: np.ndarray, samples: int) -> Equilibrium:
         state = np.asarray(self.coordinates.to_state(jnp.asarray(q)))
-        linear, step_error = self._linearise(q, u, samples)
-        point_error = np.linalg.pinv(np.eye(len(q)) - linear.A) @ step_error
+        found = self._linearised(q, u, samples)
+        moved = np.linalg.pinv(np.eye(len(q)) - found.A)  # how far an error of the next point moves the equilibrium
+        # a sampled system has its own equilibrium, and its linearisation is there
+        project = np.asarray(jax.jacfwd(self.coordinates.from_state)(jnp.asarray(state)))
+        moves = found.errors @ project.T @ moved.T
+        at = (self.coordinates, *(jnp.asarray(array) for array in (q, u, moves, found.errors)))
+        A_change, B_change = (np.asarray(array) for array in _carried(self.differentiable, *at))
+        linear = _linearisation(found._replace(A_samples=found.A_samples + A_change, B_samples=found.B_samples + B_change))
         # by way of the state, an angle comes out in its usual range
         point = np.asarray(self.coordinates.from_state(jnp.asarray(state)))
-        return Equilibrium(point, np.linalg.norm(point_error, axis=1), state, u, linear)
+        return Equilibrium(point, np.linalg.norm(moved @ found.error_root, axis=1), state, u, linear)
 
     @double_precision
     def linearise(
@@ -225,15 +289,13 @@ class LearnedSystem:
             samples: Number of samples of A and B; ensembles give one per member instead.
         """
         (q,) = self._points(np.asarray(state)[None], "state")
-        return self._linearise(q, self._action(action), samples)[0]
+        return _linearisation(self._linearised(q, self._action(action), samples))
 
-    def _linearise(self, q: np.ndarray, u: np.ndarray, samples: int) -> tuple[Linearisation, np.ndarray]:
+    def _linearised(self, q: np.ndarray, u: np.ndarray, samples: int) -> _Linearised:
         whole("linearisation", samples=samples)
         at = (self.coordinates, jnp.asarray(q), jnp.asarray(u))
         found = _linearise(self.posterior, self.differentiable, *at, jax.random.key(0), samples)
-        A, B, A_samples, B_samples, step_error = (np.asarray(array) for array in found)
-        stds = (np.std(A_samples, axis=0), np.std(B_samples, axis=0))
-        return Linearisation(A, B, *stds, A_samples, B_samples), step_error
+        return _Linearised(*(np.asarray(array) for array in found))
 
     @double_precision
     def sensitivity(self, states: np.ndarray, actions: np.ndarray) -> Sensitivity:

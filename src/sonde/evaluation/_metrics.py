@@ -129,6 +129,7 @@ class _Predicted(NamedTuple):
     """What a posterior says about visited points [S, T, ...]."""
 
     mean: Array
+    epistemic_std: Array
     aleatoric_std: Array
     information: Array
     """Information gain of each point alone, in nats."""
@@ -137,7 +138,7 @@ class _Predicted(NamedTuple):
 @eqx.filter_jit
 def _predict_rounds(posterior: Posterior, states: Array, actions: Array) -> _Predicted:
     prediction = jax.vmap(predict_many)(posterior, states, actions)
-    return _Predicted(prediction.mean, prediction.aleatoric_std, information_gain(prediction))
+    return _Predicted(prediction.mean, prediction.epistemic_std, prediction.aleatoric_std, information_gain(prediction))
 
 
 @double_precision
@@ -156,8 +157,10 @@ def realised_information_gain(posterior: Posterior, states: np.ndarray, actions:
 
 
 @double_precision
-def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray) -> np.ndarray:
-    """Error with which a posterior predicted a round, beyond noise.
+def prediction_errors(
+    posterior: Posterior, states: np.ndarray, actions: np.ndarray, next_states: np.ndarray
+) -> dict[str, np.ndarray]:
+    """How well a posterior predicted a round that it had not learned from.
 
     Args:
         posterior: The posterior from before the round, with a leading axis S.
@@ -166,8 +169,17 @@ def prediction_error(posterior: Posterior, states: np.ndarray, actions: np.ndarr
         next_states: Measured next states [S, T, dx].
 
     Returns:
-        Root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in state units [S].
+        `prediction_error`: root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in
+        state units [S]. `overconfidence`: root mean square of the errors over the promised stds, epistemic and aleatoric
+        together [S].
     """
     prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
-    beyond = np.maximum(np.abs(next_states - prediction.mean) - NOISE_STDS * prediction.aleatoric_std, 0.0)
-    return np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1))
+    errors = np.abs(next_states - prediction.mean)
+    beyond = np.maximum(errors - NOISE_STDS * prediction.aleatoric_std, 0.0)
+    promised = np.hypot(prediction.epistemic_std, prediction.aleatoric_std)
+    with np.errstate(divide="ignore"):
+        in_stds = np.divide(errors, promised, out=np.zeros_like(errors), where=errors > 0)  # no error is no overconfidence
+    return {
+        "prediction_error": np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1)),
+        "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
+    }

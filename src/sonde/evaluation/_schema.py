@@ -25,7 +25,7 @@ MAX_EPISTEMIC = MetricSpec(
     log=True,
     column="uncertainty",
     digits=4,
-    sentence="the largest uncertainty is {}",
+    sentence="the largest uncertainty, corrected for overconfidence, is {}",
 )
 MAX_EPISTEMIC_COMMON = MetricSpec(
     "max_epistemic_common",
@@ -34,8 +34,9 @@ MAX_EPISTEMIC_COMMON = MetricSpec(
     "Largest epistemic std over the reachable set of a Gaussian process with one fixed kernel, the same for all methods and "
     "rounds: it compares where methods have measured.",
     log=True,
-    column="uncertainty",
+    column="common kernel",
     digits=4,
+    sentence="twice the largest uncertainty under the common kernel is {}",
 )
 PREDICTION_ERROR = MetricSpec(
     "prediction_error",
@@ -44,6 +45,14 @@ PREDICTION_ERROR = MetricSpec(
     "Root mean square error of the model from before the round on its measurements, beyond three aleatoric stds.",
     drawn=False,
     sentence="the round's predictions were off by {} beyond noise",
+)
+OVERCONFIDENCE = MetricSpec(
+    "overconfidence",
+    "Overconfidence on new data",
+    "promised stds",
+    "Root mean square, over the round's measurements and state dimensions, of the error of the model from before the round "
+    "divided by the std that it promised, epistemic and aleatoric together: above 1 it was too certain.",
+    drawn=False,
 )
 PLANNED_INFORMATION = MetricSpec(
     "planned_information_gain",
@@ -87,6 +96,7 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     PLANNED_INFORMATION,
     REALISED_INFORMATION,
     PREDICTION_ERROR,
+    OVERCONFIDENCE,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",

@@ -81,8 +81,9 @@ class RunConfig:
     metrics: tuple[Metric, ...] = ()
     """Metrics of your own, computed after each round."""
     until: str | None = None
-    """Stop before the last round once all seeds are below a tolerance: 'uncertainty<0.3', the largest epistemic std in reach
-    and the error of predicting the round, in state units; or 'information<300', what the planner expected of it, in nats."""
+    """Stop before the last round once all seeds are below a tolerance: 'uncertainty<0.3', what is not known in reach by the
+    model, the common kernel and the round's predictions, in state units; or 'information<300', what the planner expected of
+    the round, in nats."""
     seeds: int = 1
     """Independent repetitions, advanced in lockstep."""
     first_seed: int = 0

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
-from sonde.models import Auto, GaussianProcess
+from sonde.models import Auto
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._config import RunConfig
 
@@ -27,17 +27,14 @@ DOING = {
 
 
 def shown_metrics(config: RunConfig) -> list[MetricSpec]:
-    """The metrics with a column in the display: those of the schema that name one, without those of the stopping rule.
+    """The metrics with a column in the display: those of the schema that name one.
 
     Args:
         config: The run.
     """
-    # the uncertainty of a Gaussian process changes with its hyper-parameters, so that under the common kernel is shown; an
-    # ensemble shows its own, since in many dimensions all points are far from each other under the common kernel
-    hidden = {"max_epistemic" if isinstance(config.model, GaussianProcess) else "max_epistemic_common"}
+    # the uncertainty of a model changes with its hyper-parameters, so that under the common kernel stands beside it
     rule = config.stopping_rule
-    if rule is not None:
-        hidden |= {"max_epistemic", "max_epistemic_common"} if rule.subject == "uncertainty" else {"realised_information_gain"}
+    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set()
     shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
     return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # the information gain comes first
 
@@ -57,10 +54,10 @@ class ProgressDisplay(Callback):
     def on_run_start(self, config: RunConfig, rows: Sequence[Row]) -> None:
         """Show the rounds that an earlier process finished."""
         self.config, self.rule = config, config.stopping_rule
-        self.worst: list[tuple[int, float]] = []  # rounds, and the stopping rule's metric of the seed for which it is largest
+        self.worst: list[tuple[int, float]] = []  # rounds, and the largest number of the stopping rule over seeds
         self.shown = shown_metrics(config)
         self.columns = ["round", "transitions", *(spec.column for spec in self.shown)]
-        self.columns += [spec.title.lower() for spec in self.rule.quantities] if self.rule else []
+        self.columns += [term.title for term in self.rule.terms] if self.rule else []
         self.columns += [task_label(task) for task in config.task_names] if config.evaluate_every else []
         self.columns += ["model (simulation error)"] if isinstance(config.model, Auto) else []
         self.columns += [f"{phase} s" for phase in PHASES]
@@ -132,7 +129,8 @@ class ProgressDisplay(Callback):
         cells += [_mean(rows, spec.key, spec.digits) for spec in self.shown]
         if self.rule:
             worst = self.rule.worst(rows)
-            self.worst += [] if worst[0] is None else [(rows[0]["round"], worst[0])]
+            known = [value for value in worst if value is not None]
+            self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
             returned, solved = _mean(rows, f"return/{task_label(task)}"), _mean(rows, f"success/{task_label(task)}", 2)

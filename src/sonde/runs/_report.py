@@ -30,7 +30,6 @@ from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
 from sonde.runs._store import RunStore
-from sonde.worlds._pendulum import TIME_STEP
 
 if TYPE_CHECKING:
     from sonde.runs.figures._film import Film
@@ -224,11 +223,12 @@ def demo_opening(config: RunConfig, console: Console) -> None:
     """
     console.print(
         "\nA pendulum hangs down. Sonde does not know its equations. It applies torques for "
-        f"{config.rounds} rounds of {config.horizon} steps of {TIME_STEP} s,\n"
+        f"{config.rounds} rounds of {config.horizon} steps of {config.world.seconds_per_step} s,\n"
         "each chosen to make the measurements as informative as possible (OpAx with Gaussian processes), without any task.\n"
         "After each round, tasks are planned on the model learned so far: swing the pendulum up, and keep it down.\n\n"
         "information: information gain of the round's measurements, an upper bound, in nats.\n"
-        "uncertainty: largest epistemic std over all states that can be reached (with one fixed kernel, to compare rounds).\n"
+        "uncertainty: largest epistemic std over all states that can be reached; common kernel: with one fixed kernel, which "
+        "compares rounds.\n"
         "model error: rms error of the predicted next state over the same states.\n"
         "swing-up, keep-down: return of the task planned on the learned model (0 is perfect, higher is better).\n",
         soft_wrap=True,
@@ -250,11 +250,12 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
     rows = [row for row in store.load_metrics() if row["seed"] == config.first_seed]
     first, last = rows[0], rows[-1]
     score = float(normalised_score(*(np.asarray([returns[name]]) for name in ("learned", "random", "oracle")))[0])
-    steps = explorer.transitions
+    steps, seconds = explorer.transitions, explorer.transitions * (config.world.seconds_per_step or 0.0)
     console.print(
-        f"\nWhat was learned: from {steps} measurements ({steps * TIME_STEP:.0f} s of pendulum time) the model predicts "
+        f"\nWhat was learned: from {steps} measurements ({seconds:.0f} s of pendulum time) the model predicts "
         f"the next state, over all states that can be reached,\nwith an rms error of {last['model_rmse']:.3f} (after the first "
-        f"round: {first['model_rmse']:.3f}). The largest uncertainty fell from {first['max_epistemic_common']:.3f} to "
+        f"round: {first['model_rmse']:.3f}). The largest uncertainty went from {first['max_epistemic']:.3f} to "
+        f"{last['max_epistemic']:.3f}, under one fixed kernel from {first['max_epistemic_common']:.3f} to "
         f"{last['max_epistemic_common']:.3f}.\n"
         f"Swing-up, zero-shot: return {returns['learned']:.0f}. The same planner with the true equations gets "
         f"{returns['oracle']:.0f}, random torques get {returns['random']:.0f}:\n"

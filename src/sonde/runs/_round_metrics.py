@@ -9,7 +9,7 @@ from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
 from sonde.evaluation._coverage import coverage_metrics
-from sonde.evaluation._metrics import model_metrics, prediction_error, realised_information_gain
+from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
 from sonde.explorer import Explorer
 from sonde.models import Auto, Calibration
 from sonde.models._calibration import LEVELS, calibration_error
@@ -33,7 +33,11 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
     return {
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
-        "prediction_error": unknown if first else prediction_error(result.before, *visited, trajectory.next_states),
+        **(
+            {"prediction_error": unknown, "overconfidence": unknown}
+            if first
+            else prediction_errors(result.before, *visited, trajectory.next_states)
+        ),
         **({} if first else coverage_metrics(result.before, trajectory)),
         **choice_metrics(explorer),
         **model_metrics(explorer.posterior, explorer.data, config.world),

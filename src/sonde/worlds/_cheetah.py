@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import not_negative
 from sonde.worlds._mujoco import physics_step, stack_field
 from sonde.worlds._mujoco_simulators import EpisodeStart, Observation
 from sonde.worlds._suite import SuiteWorld
@@ -61,9 +61,7 @@ class Cheetah(SuiteWorld):
     def __post_init__(self):
         """Reject invalid settings."""
         super().__post_init__()
-        for name in ("control_cost", "fall_penalty"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise SondeError(f"cheetah: {name} must be 0 or above and finite, got {getattr(self, name)}")
+        not_negative("cheetah", control_cost=self.control_cost, fall_penalty=self.fall_penalty)
 
     @property
     def state_names(self) -> tuple[str, ...]:

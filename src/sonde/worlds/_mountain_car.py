@@ -12,15 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
 from sonde.worlds._base import JaxWorld
 from sonde.worlds._pumping import EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import RewardFunction
 from sonde.worlds._views import Plane
 
-POWER, GRAVITY = 0.0015, 0.0025
-LEFT_WALL, RIGHT_WALL, MAX_SPEED = -1.2, 0.6, 0.07
+LEFT_WALL, RIGHT_WALL = -1.2, 0.6
 GOAL_POSITION, GOAL_VELOCITY = 0.45, 0.0
 START = (-0.6, -0.4)
 
@@ -52,6 +51,14 @@ class MountainCar(JaxWorld):
 
     process_noise: float = 0.0
     """Std of the Gaussian noise added to each state dimension at every step."""
+    power: float = 0.0015
+    """Acceleration by the action 1, per step^2."""
+    gravity: float = 0.0025
+    """Acceleration by gravity where the track is steepest, per step^2."""
+    friction: float = 0.0
+    """Share of the velocity that viscous friction takes away at every step."""
+    max_speed: float = 0.07
+    """Limit of the velocity, per step."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -69,9 +76,9 @@ class MountainCar(JaxWorld):
         return {"reach-goal": reach_goal}
 
     def __post_init__(self):
-        """Reject negative or infinite noise."""
-        if not 0 <= self.process_noise < float("inf"):
-            raise SondeError(f"mountain-car: process_noise must be 0 or above and finite, got {self.process_noise}")
+        """Reject physics that cannot be."""
+        not_negative("mountain-car", process_noise=self.process_noise, friction=self.friction)
+        positive("mountain-car", power=self.power, gravity=self.gravity, max_speed=self.max_speed)
 
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
         """Draw a position in the valley, at rest."""
@@ -80,8 +87,10 @@ class MountainCar(JaxWorld):
 
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed; the left wall stops the car, the right one only limits its position."""
-        acceleration = POWER * jnp.clip(u[0], -1.0, 1.0) - GRAVITY * jnp.cos(3 * x[0])
-        velocity = jnp.clip(x[1] + acceleration, -MAX_SPEED, MAX_SPEED)
+        acceleration = self.power * jnp.clip(u[0], -1.0, 1.0) - self.gravity * jnp.cos(3 * x[0])
+        if self.friction:  # without it, the operations are exactly Gymnasium's
+            acceleration -= self.friction * x[1]
+        velocity = jnp.clip(x[1] + acceleration, -self.max_speed, self.max_speed)
         position = jnp.clip(x[0] + velocity, LEFT_WALL, RIGHT_WALL)
         stopped = (position <= LEFT_WALL) & (velocity < 0)
         return jnp.stack([position, jnp.where(stopped, 0.0, velocity)])
@@ -92,11 +101,11 @@ class MountainCar(JaxWorld):
 
     def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """Clip to the walls and the speed limits."""
-        return jnp.clip(x, jnp.asarray([LEFT_WALL, -MAX_SPEED]), jnp.asarray([RIGHT_WALL, MAX_SPEED]))
+        return jnp.clip(x, jnp.asarray([LEFT_WALL, -self.max_speed]), jnp.asarray([RIGHT_WALL, self.max_speed]))
 
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return points of random and energy-pumping rollouts; see `pumped_points`."""
-        return _reachable()
+        """Return points of random and energy-pumping rollouts of 300 steps with this world's own dynamics."""
+        return _reachable(self)
 
     def plane(self) -> Plane:
         """Position and velocity."""
@@ -104,7 +113,7 @@ class MountainCar(JaxWorld):
             x_label="position",
             y_label="velocity [per step]",
             x_range=(LEFT_WALL, RIGHT_WALL),
-            y_range=(-MAX_SPEED, MAX_SPEED),
+            y_range=(-self.max_speed, self.max_speed),
             to_state=lambda position, velocity: np.stack([position, velocity], axis=-1),
             from_state=lambda states: (states[..., 0], states[..., 1]),
             x_ticks=((LEFT_WALL, "−1.2\nwall"), (-0.8, "−0.8"), (-np.pi / 6, "−π/6\nvalley"), (0.0, "0"), (0.45, "0.45\ngoal")),
@@ -117,18 +126,18 @@ class MountainCar(JaxWorld):
         return draw_mountain_car(float(x[0]))
 
 
-def _pump(x: Float[Array, " dx"], level: Float[Array, ""]) -> Float[Array, ""]:
-    """Push along the motion while the energy is too low, against it while it is too high; turn back at the right wall.
-
-    At energy -1 the car rests in the valley, at 1 on the summit; at full speed it passes the summit with almost 4.
-    """
-    energy = 1.5 * x[1] ** 2 / GRAVITY + jnp.sin(3 * x[0])
-    along = jnp.sign(level - energy) * jnp.where(x[1] >= 0, 1.0, -1.0)
-    return jnp.where(x[0] >= RIGHT_WALL, -1.0, along)  # the right wall takes no energy away
-
-
 @functools.cache
 @double_precision
-def _reachable() -> tuple[np.ndarray, np.ndarray]:
+def _reachable(world: MountainCar) -> tuple[np.ndarray, np.ndarray]:
+    def pump(x: Float[Array, " dx"], level: Float[Array, ""]) -> Float[Array, ""]:
+        """Push along the motion while the energy is too low, against it while it is too high; turn back at the right wall.
+
+        At energy -1 the car rests in the valley, at 1 on the summit.
+        """
+        energy = 1.5 * x[1] ** 2 / world.gravity + jnp.sin(3 * x[0])
+        along = jnp.sign(level - energy) * jnp.where(x[1] >= 0, 1.0, -1.0)
+        return jnp.where(x[0] >= RIGHT_WALL, -1.0, along)  # the right wall takes no energy away
+
+    highest = max(4.0, 1.5 * world.max_speed**2 / world.gravity + 1)  # on the summit at the speed limit, or above
     keys = lambda key: EpisodeKeys(*jax.random.split(key, 4))
-    return pumped_points(MountainCar(), Pump(_pump, (-1.0, 4.0), keys), steps=300)
+    return pumped_points(world, Pump(pump, (-1.0, highest), keys), steps=300)

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from sonde._internal.errors import SondeError
-from sonde.worlds._base import HostWorld, Simulators, Stepped
+from sonde.worlds._base import Simulators, Stepped
 from sonde.worlds._mujoco import load_mujoco
 from sonde.worlds._mujoco_renderer import Marker, Renderer
+from sonde.worlds._scales import ScaledPhysics
 
 MIN_STEPS_PER_THREAD = 50
 """Physics steps per action, summed over the copies of a thread, from which a thread pays off: about 0.4 ms of work."""
@@ -44,7 +45,7 @@ class Observation(NamedTuple):
     """Memories [S, m]."""
 
 
-class MujocoWorld(HostWorld):
+class MujocoWorld(ScaledPhysics):
     """A world simulated by MuJoCo."""
 
     domain: ClassVar[str]

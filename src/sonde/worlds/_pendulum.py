@@ -12,15 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
 from sonde.worlds._base import JaxWorld
 from sonde.worlds._pumping import REACHABLE_POINTS, REACHABLE_SEED, EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import RewardFunction
 from sonde.worlds._views import Coordinates, Plane
-
-GRAVITY, MASS, LENGTH, TIME_STEP = 10.0, 1.0, 1.0, 0.05
-MAX_TORQUE, MAX_SPEED = 2.0, 8.0
 
 
 def angle(x: Float[Array, " dx"]) -> Float[Array, ""]:
@@ -50,40 +47,42 @@ def _angle_and_speed(x: Float[Array, " dx"]) -> Float[Array, " 2"]:
     return jnp.stack([angle(x), x[2]])
 
 
-def _cost(theta, x, u):
-    return theta**2 + 0.1 * x[2] ** 2 + 0.001 * jnp.sum((MAX_TORQUE * u) ** 2)
+@functools.cache  # the same limit must give the same functions: JAX caches compiled programs by their identity
+def _tasks(max_torque: float) -> Mapping[str, RewardFunction]:
+    def cost(theta, x, u):
+        return theta**2 + 0.1 * x[2] ** 2 + 0.001 * jnp.sum((max_torque * u) ** 2)
 
+    def swing_up(x, u, x_next):  # Gymnasium's reward
+        del x_next
+        return -cost(angle(x), x, u)
 
-def swing_up(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
-    """Gymnasium's reward, highest upright, at rest and without torque.
+    def keep_down(x, u, x_next):  # the same, relative to hanging
+        del x_next
+        return -cost(jnp.arctan2(-x[1], -x[0]), x, u)
 
-    Args:
-        x: State.
-        u: Action.
-        x_next: Next state.
-    """
-    del x_next
-    return -_cost(angle(x), x, u)
-
-
-def keep_down(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
-    """The same reward, highest hanging down.
-
-    Args:
-        x: State.
-        u: Action.
-        x_next: Next state.
-    """
-    del x_next
-    return -_cost(jnp.arctan2(-x[1], -x[0]), x, u)
+    return {"swing-up": swing_up, "keep-down": keep_down}
 
 
 @dataclass(frozen=True)
 class Pendulum(JaxWorld):
-    """Torque-limited pendulum; episodes start hanging down, at rest."""
+    """Torque-limited pendulum, a uniform rod; episodes start hanging down, at rest."""
 
     process_noise: float = 0.0
     """Std of the Gaussian noise added to each state dimension at every step."""
+    gravity: float = 10.0
+    """Gravitational acceleration in m/s^2."""
+    mass: float = 1.0
+    """Mass of the rod in kg."""
+    length: float = 1.0
+    """Length of the rod in m."""
+    friction: float = 0.0
+    """Viscous friction of the bearing: torque per angular velocity, in N m s/rad."""
+    max_torque: float = 2.0
+    """Torque of the action 1, in N m."""
+    max_speed: float = 8.0
+    """Limit of the angular velocity in rad/s."""
+    time_step: float = 0.05
+    """Duration of a step in s."""
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -98,12 +97,13 @@ class Pendulum(JaxWorld):
     @property
     def tasks(self) -> Mapping[str, RewardFunction]:
         """Swing up and balance; hang still."""
-        return {"swing-up": swing_up, "keep-down": keep_down}
+        return _tasks(self.max_torque)
 
     def __post_init__(self):
-        """Reject negative noise."""
-        if not 0 <= self.process_noise < float("inf"):
-            raise SondeError(f"pendulum: process_noise must be 0 or above and finite, got {self.process_noise}")
+        """Reject physics that cannot be."""
+        not_negative("pendulum", process_noise=self.process_noise, friction=self.friction)
+        positive("pendulum", gravity=self.gravity, mass=self.mass, length=self.length)
+        positive("pendulum", max_torque=self.max_torque, max_speed=self.max_speed, time_step=self.time_step)
 
     def reset(self, key: Key[Array, ""]) -> Float[Array, " dx"]:
         """Return the state hanging down, at rest."""
@@ -112,10 +112,12 @@ class Pendulum(JaxWorld):
 
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed, as in Gymnasium."""
-        theta, torque = angle(x), MAX_TORQUE * jnp.clip(u[0], -1.0, 1.0)
-        acceleration = 3 * GRAVITY / (2 * LENGTH) * jnp.sin(theta) + 3.0 / (MASS * LENGTH**2) * torque
-        speed = jnp.clip(x[2] + acceleration * TIME_STEP, -MAX_SPEED, MAX_SPEED)
-        return observe(theta + speed * TIME_STEP, speed)
+        theta, torque = angle(x), self.max_torque * jnp.clip(u[0], -1.0, 1.0)
+        if self.friction:  # without it, the operations are exactly Gymnasium's
+            torque -= self.friction * x[2]
+        acceleration = 3 * self.gravity / (2 * self.length) * jnp.sin(theta) + 3.0 / (self.mass * self.length**2) * torque
+        speed = jnp.clip(x[2] + acceleration * self.time_step, -self.max_speed, self.max_speed)
+        return observe(theta + speed * self.time_step, speed)
 
     def step(self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""]) -> Float[Array, " dx"]:
         """Draw x' = f*(x, u) + w."""
@@ -123,16 +125,16 @@ class Pendulum(JaxWorld):
 
     def project(self, x: Float[Array, " dx"]) -> Float[Array, " dx"]:
         """Project onto the unit circle and the speed limits."""
-        return observe(angle(x), jnp.clip(x[2], -MAX_SPEED, MAX_SPEED))
+        return observe(angle(x), jnp.clip(x[2], -self.max_speed, self.max_speed))
 
     def reachable_points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return points of random and energy-pumping rollouts; see `pumped_points`."""
-        return _reachable()
+        """Return points of random and energy-pumping rollouts of 200 steps with this world's own dynamics."""
+        return _reachable(self)
 
     @property
     def seconds_per_step(self) -> float:
-        """Gymnasium's time step."""
-        return TIME_STEP
+        """The time step."""
+        return self.time_step
 
     def render(self, x: np.ndarray) -> np.ndarray:
         """Draw rod and bob; upright is at the top."""
@@ -141,9 +143,10 @@ class Pendulum(JaxWorld):
         return draw_pendulum(float(np.arctan2(x[1], x[0])))
 
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray]:
-        """All angles, and speeds in [-1, 1]."""
+        """All angles, and speeds in [-1, 1] as far as they are allowed."""
         rng = np.random.default_rng(REACHABLE_SEED)
         theta, speed, u = (rng.uniform(-1, 1, REACHABLE_POINTS) for _ in range(3))
+        speed *= min(1.0, self.max_speed)
         return np.stack([np.cos(np.pi * theta), np.sin(np.pi * theta), speed], axis=-1), u[:, None]
 
     def coordinates(self) -> Coordinates:
@@ -156,7 +159,7 @@ class Pendulum(JaxWorld):
             x_label="angle [rad]",
             y_label="angular velocity [rad/s]",
             x_range=(-np.pi, np.pi),
-            y_range=(-MAX_SPEED, MAX_SPEED),
+            y_range=(-self.max_speed, self.max_speed),
             to_state=lambda theta, speed: np.stack([np.cos(theta), np.sin(theta), speed], axis=-1),
             from_state=lambda states: (np.arctan2(states[..., 1], states[..., 0]), states[..., 2]),
             x_ticks=(
@@ -169,17 +172,17 @@ class Pendulum(JaxWorld):
         )
 
 
-def _pump(x: Float[Array, " dx"], level: Float[Array, ""]) -> Float[Array, ""]:
-    """Push along the motion while the energy is too low, against it while it is too high.
-
-    Energy is in units of the difference between hanging and upright; at 0 the pendulum is upright at rest.
-    """
-    energy = LENGTH * x[2] ** 2 / (6 * GRAVITY) + (x[0] - 1) / 2
-    return jnp.sign(level - energy) * jnp.where(x[2] >= 0, 1.0, -1.0)
-
-
 @functools.cache
 @double_precision
-def _reachable() -> tuple[np.ndarray, np.ndarray]:
+def _reachable(world: Pendulum) -> tuple[np.ndarray, np.ndarray]:
+    def pump(x: Float[Array, " dx"], level: Float[Array, ""]) -> Float[Array, ""]:
+        """Push along the motion while the energy is too low, against it while it is too high.
+
+        Energy is in units of the difference between hanging and upright; at 0 the pendulum is upright at rest.
+        """
+        energy = world.length * x[2] ** 2 / (6 * world.gravity) + (x[0] - 1) / 2
+        return jnp.sign(level - energy) * jnp.where(x[2] >= 0, 1.0, -1.0)
+
+    highest = max(2.0, world.length * world.max_speed**2 / (6 * world.gravity))  # upright at the speed limit, or above
     keys = lambda key: EpisodeKeys(key, *jax.random.split(key, 3))
-    return pumped_points(Pendulum(), Pump(_pump, (-1.0, 2.0), keys), steps=200)
+    return pumped_points(world, Pump(pump, (-1.0, highest), keys), steps=200)

@@ -4,16 +4,17 @@ They are stepped with the same calls as the suite's own physics, so both agree t
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from sonde._internal.errors import whole
+from sonde._internal.errors import not_negative, positive, whole
 from sonde.worlds._base import Transitions
 from sonde.worlds._mujoco import compile_model, control_suite, physics_step
 from sonde.worlds._mujoco_simulators import MujocoWorld
 from sonde.worlds._sampling import reachable_by_noise
+from sonde.worlds._scales import Scales, scale_physics
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,11 @@ class SuiteWorld(MujocoWorld):
 
     action_repeat: int = 1
     """Number of the suite's own control steps per action."""
+    _: KW_ONLY
+    damping_scale: float = 1.0
+    """Factor on the damping of joints, and on the density of the swimmer's fluid."""
+    torque_scale: float = 1.0
+    """Factor on the torques of the joints."""
     time_step: ClassVar[float]
     """Duration of a physics step in seconds."""
     substeps: ClassVar[int]
@@ -31,7 +37,15 @@ class SuiteWorld(MujocoWorld):
 
     def __post_init__(self):
         """Reject invalid settings."""
+        super().__post_init__()
         whole(self.domain, action_repeat=self.action_repeat)
+        not_negative(self.domain, damping_scale=self.damping_scale)
+        positive(self.domain, torque_scale=self.torque_scale)
+
+    @property
+    def scales(self) -> Scales:
+        """The factors."""
+        return super().scales._replace(damping=self.damping_scale, torque=self.torque_scale)
 
     @property
     def seconds_per_step(self) -> float:
@@ -49,7 +63,7 @@ class SuiteWorld(MujocoWorld):
 
     def load_model(self) -> Any:
         """Compile a model for each set of copies, since rendering moves its target."""
-        return compile_model(*self.model_and_assets())
+        return scale_physics(compile_model(*self.model_and_assets()), self.scales)
 
     def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
         """Use the action as the control and hold it."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde.worlds._mujoco import ignore_mujoco_warnings, load_mujoco
+from sonde.worlds._scales import STANDARD, Scales, scale_physics
 from sonde.worlds.fetch._layout import HALF_SIZE, TABLE_TOP
 
 SUBSTEPS = 20
@@ -69,27 +70,31 @@ def rgb(colour: str) -> tuple[float, float, float]:
 
 
 @functools.cache
-def load_scene(blocks: int) -> Scene:
+def load_scene(blocks: int, scales: Scales = STANDARD) -> Scene:
     """Compile the model and let it settle; cached, since neither rendering nor simulation changes the model.
 
     Args:
         blocks: Number of blocks.
+        scales: Factors on the physics; that of mass is on the blocks.
     """
     with ignore_mujoco_warnings():
         model = _specification(blocks).compile()
     # weld the gripper to the mocap body itself, without the offset between both in the description
     model.eq_data[0, :10] = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0]
+    bodies = np.array([model.body(_block_name(i)).id for i in range(blocks)])
+    settled = _settled_state(model)  # before scaling: blocks that are lighter would still be in the air
+    scale_physics(model, scales, bodies)
     fingers = [model.joint(f"robot0:{side}_gripper_finger_joint") for side in ("r", "l")]
     joints = [model.joint(_block_name(i)) for i in range(blocks)]
     return Scene(
         model=model,
-        settled=_settled_state(model),
+        settled=settled,
         gripper=model.body("robot0:gripper_link").id,
         grip=model.site("robot0:grip").id,
         finger_positions=np.array([finger.qposadr[0] for finger in fingers]),
         finger_velocities=np.array([finger.dofadr[0] for finger in fingers]),
         actuated=model.jnt_qposadr[model.actuator_trnid[:, 0]],
-        bodies=np.array([model.body(_block_name(i)).id for i in range(blocks)]),
+        bodies=bodies,
         block_positions=np.array([joint.qposadr[0] + np.arange(3) for joint in joints]),
         block_velocities=np.array([joint.dofadr[0] + np.arange(6) for joint in joints]),
     )

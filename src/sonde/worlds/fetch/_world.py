@@ -33,7 +33,7 @@ from sonde.worlds.fetch._layout import (
     grip_position,
     robot_names,
 )
-from sonde.worlds.fetch._scene import CAMERA, COLOURS, DOWNWARDS, SUBSTEPS, load_scene, rgb
+from sonde.worlds.fetch._scene import CAMERA, COLOURS, DOWNWARDS, SUBSTEPS, Scene, load_scene, rgb
 from sonde.worlds.fetch._script import mixed_play
 from sonde.worlds.fetch._tasks import goal_tasks
 
@@ -123,6 +123,7 @@ class FetchConstruction(MujocoWorld):
 
     def __post_init__(self):
         """Reject invalid settings."""
+        super().__post_init__()
         if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= MAX_BLOCKS:
             raise SondeError(f"{self.domain}: blocks must be a whole number from 1 to {MAX_BLOCKS}, got {self.blocks!r}")
         positive(self.domain, spacing=self.spacing)
@@ -188,12 +189,15 @@ class FetchConstruction(MujocoWorld):
         return SUBSTEPS
 
     def load_model(self) -> Any:
-        """Return the model, which all worlds with this number of blocks share."""
-        return load_scene(self.blocks).model
+        """Return the model, which all worlds with this number of blocks and these physics share."""
+        return self._scene().model
+
+    def _scene(self) -> Scene:
+        return load_scene(self.blocks, self.scales)
 
     def start(self, model: Any, data: Any, rng: np.random.Generator) -> EpisodeStart:
         """Set the settled scene and scatter the blocks; continuous angles start from zero."""
-        scene = load_scene(self.blocks)
+        scene = self._scene()
         load_mujoco().mj_setState(model, data, scene.settled, load_mujoco().mjtState.mjSTATE_INTEGRATION)
         data.qpos[scene.block_positions[:, :2]] = scatter_blocks(rng, self.blocks, self.spacing)
         data.qpos[scene.block_positions[:, 2]] = REST_HEIGHT
@@ -201,7 +205,7 @@ class FetchConstruction(MujocoWorld):
 
     def control(self, copies: Sequence[Any], actions: np.ndarray) -> None:
         """Set the gripper's target relative to its current pose, so that it never runs ahead of the arm."""
-        scene, actions = load_scene(self.blocks), np.clip(actions, -1.0, 1.0)
+        scene, actions = self._scene(), np.clip(actions, -1.0, 1.0)
         positions = stack_field(copies, "xpos")[:, scene.gripper] + TARGET_STEP * actions[:, :3]
         rotations = stack_field(copies, "xquat")[:, scene.gripper] + DOWNWARDS
         rotations /= np.sqrt(np.vecdot(rotations, rotations))[:, None]
@@ -217,7 +221,7 @@ class FetchConstruction(MujocoWorld):
     def observe(self, model: Any, copies: Sequence[Any], targets: np.ndarray, memory: np.ndarray) -> Observation:
         """Observe the robot, then each block; the memory holds the previous angles [S, 3 blocks] if they are continuous."""
         del targets
-        scene, num_copies, qvel = load_scene(self.blocks), len(copies), SECONDS_PER_STEP * stack_field(copies, "qvel")
+        scene, num_copies, qvel = self._scene(), len(copies), SECONDS_PER_STEP * stack_field(copies, "qvel")
         robot = [stack_field(copies, "site_xpos")[:, scene.grip], stack_field(copies, "qpos")[:, scene.finger_positions]]
         robot += [SECONDS_PER_STEP * _grip_velocities(model, copies, scene.grip), qvel[:, scene.finger_velocities]]
         # take() gives a C-contiguous array, unlike [:, ...]: sums then do not depend on the number of copies
