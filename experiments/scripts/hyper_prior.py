@@ -2,8 +2,9 @@
 
     python -m experiments.scripts.hyper_prior
 
-Each prior learns from random measurements of the development plants, with inputs of full size and of a fifth of it, and is judged on
-windows with inputs of full size: negative log-likelihood of one step, error after 20 steps, and coverage of 90 % intervals.
+Each prior learns from random measurements of the development plants, with inputs of full size and of a fifth of it, and is
+judged on windows with inputs of full size: negative log-likelihood of one step, error after 20 steps, and coverage of 90 %
+intervals.
 """
 
 import itertools
