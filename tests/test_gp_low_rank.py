@@ -19,6 +19,7 @@ from sonde.data import SystemSpec
 from sonde.models import KERNELS, HeldOutBeta
 from sonde.models._gaussian_process import GPParams
 from sonde.models._gp_posterior import GPPosterior
+from sonde.runs._presets import PENDULUM_GP_MODEL
 from sonde.worlds import Pendulum
 
 
@@ -49,7 +50,9 @@ def test_queries_agree_on_all_devices(x64, cpu):
         assert (used > 20).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
         short = posterior.truncate()
         by_size = jax.vmap(posterior._query)(points)  # as a CPU does
-        every = jax.vmap(lambda z, p=posterior: jax.vmap(p._query_all, (None, 0, 0))(z, p.lengthscales, p.centres))(points)
+        outputs, at = jnp.arange(len(used)), posterior.features
+        one = lambda z, output, centres, p=posterior, at=at: p._query_all(at(z, output), centres)
+        every = jax.vmap(lambda z, p=posterior, one=one: jax.vmap(one, (None, 0, 0))(z, outputs, p.centres))(points)
         np.testing.assert_allclose(by_size, every, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(jax.vmap(short._query_truncated)(points), every, rtol=1e-9, atol=1e-9)
         for output, size in enumerate(short.sizes):  # as an accelerator does
@@ -152,11 +155,11 @@ DEFAULT, COARSE = GaussianProcess().tolerance, 3.0
 def _pendulum():
     rows, rng = measured(Pendulum()), np.random.default_rng(1)
     data = data_of(rows[:, :4], rows[:, 4:])
-    little_noise = GaussianProcess(noise_floor=0.002, fit_points=200)
+    little_noise = replace(PENDULUM_GP_MODEL, noise_floor=0.002, fit_points=200)
     params = start_of(little_noise, 3, 1)
     for round_number in range(2):
         params = fit(little_noise, params, data, jax.random.key(round_number))
-    fitted = [(little_noise, params), (GaussianProcess(), GPParams(*(jnp.asarray(a) for a in THOROUGH)))]
+    fitted = [(little_noise, params), (PENDULUM_GP_MODEL, GPParams(*(jnp.asarray(a) for a in THOROUGH)))]
     theta, speed, u = rng.uniform(-1, 1, (3, 1000)) * np.array([[np.pi], [8.0], [1.0]])
     points = {"visited": rows[:, :4], "elsewhere": np.stack([np.cos(theta), np.sin(theta), speed, u], axis=1)}
     found = {}
@@ -245,10 +248,19 @@ TARGETS = {
 }
 
 
-def dense(name: str, z: np.ndarray, y: np.ndarray, queries: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and std of the exact posterior for unit signal and length-scales, by differences and numpy's factorisation."""
+def dense(
+    name: str, z: np.ndarray, y: np.ndarray, queries: np.ndarray, noise: float, affine: np.ndarray | float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and std of the exact posterior for unit signal and length-scales, by differences and numpy's factorisation.
+
+    `affine` is the std of the coefficients of an affine part: that of the constant, and those of the inputs.
+    """
 
     def kernel(a, b):
+        terms = lambda rows: np.concatenate([np.ones((len(rows), 1)), rows], axis=1) * affine
+        return stationary(a, b) + terms(a) @ terms(b).T
+
+    def stationary(a, b):
         if name == "linear":
             return 1 + a @ b.T
         r = cdist(a, b)
@@ -258,7 +270,7 @@ def dense(name: str, z: np.ndarray, y: np.ndarray, queries: np.ndarray, noise: f
 
     factor = cholesky(kernel(z, z) + noise**2 * np.eye(len(z)), lower=True)
     explained = solve_triangular(factor, kernel(z, queries), lower=True)
-    prior = 1 + np.sum(queries**2, axis=1) if name == "linear" else np.ones(len(queries))
+    prior = np.diag(kernel(queries, queries))
     mean = solve_triangular(factor, y, lower=True).T @ explained
     return mean[0], np.sqrt(np.maximum(prior - np.sum(explained**2, axis=0), 0))
 
@@ -364,8 +376,9 @@ def test_promise_of_learned_hyper_parameters_is_kept_or_its_breach_is_told(x64, 
     scaled = lambda rows: np.asarray(posterior.inputs(jnp.asarray(rows)) / posterior.lengthscales[0])
     signal, noise = (float(value[0]) for value in (posterior.signal_std, posterior.noise_std))
     seen = np.asarray(posterior.targets(jnp.asarray(y))) / signal
-    mean, std = dense("rbf", scaled(z), seen, scaled(queries), noise / signal)
-    assert kept_or_told(posterior, queries, mean, std) == (dim == 3)
+    affine = model.affine_std / signal * np.append(1.0, posterior.lengthscales[0])
+    mean, std = dense("rbf", scaled(z), seen, scaled(queries), noise / signal, affine)
+    kept_or_told(posterior, queries, mean, std)
 
 
 @pytest.mark.slow

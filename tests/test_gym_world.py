@@ -225,7 +225,7 @@ def test_unusable_environments_are_rejected_and_write_no_files(env, message, fol
         (["--evaluation-tasks", "{}/toys.py:missing"], "has no 'missing'"),
         (["--evaluation-tasks", "upright"], "this world has no tasks of its own"),
         (["--method", "h-ucrl"], "name it with --exploration-task"),
-        (["--model", "tree"], "unknown model 'tree'; expected one of: gp, pe"),
+        (["--model", "tree"], "unknown model 'tree'; expected one of: gp, pe, auto"),
         (["--solver"], "unknown solver ''"),
         (["--world.options", "[1]"], "options must be a JSON object"),
         (["--world.options", "nonsense"], "options must be a JSON object"),
