@@ -1,5 +1,6 @@
 """The low-rank posterior against the exact one."""
 
+import functools
 import warnings
 from dataclasses import replace
 
@@ -36,6 +37,12 @@ def test_low_rank_with_enough_centres_is_exact(x64, kernel):
     np.testing.assert_allclose(std, wanted_std, rtol=1e-6)
 
 
+def all_outputs(posterior: GPPosterior, z):
+    """Mean and variance of all outputs from all centres."""
+    one = lambda output, centres: posterior._query_all(posterior.features(z, output), centres)
+    return jax.vmap(one)(jnp.arange(posterior.signal_std.shape[0]), posterior.centres)
+
+
 @pytest.mark.slow
 def test_queries_agree_on_all_devices(x64, cpu):
     """The forms for CPUs and for accelerators agree, for numbers of centres that equal a compiled size and that do not."""
@@ -50,9 +57,7 @@ def test_queries_agree_on_all_devices(x64, cpu):
         assert (used > 20).all() and np.allclose(posterior.centres.factor, np.triu(posterior.centres.factor), atol=0)
         short = posterior.truncate()
         by_size = jax.vmap(posterior._query)(points)  # as a CPU does
-        outputs, at = jnp.arange(len(used)), posterior.features
-        one = lambda z, output, centres, p=posterior, at=at: p._query_all(at(z, output), centres)
-        every = jax.vmap(lambda z, p=posterior, one=one: jax.vmap(one, (None, 0, 0))(z, outputs, p.centres))(points)
+        every = jax.vmap(functools.partial(all_outputs, posterior))(points)
         np.testing.assert_allclose(by_size, every, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(jax.vmap(short._query_truncated)(points), every, rtol=1e-9, atol=1e-9)
         for output, size in enumerate(short.sizes):  # as an accelerator does
