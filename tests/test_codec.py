@@ -35,7 +35,7 @@ def test_presets_are_read_back(name):
 
 def test_every_object_names_its_class_and_has_all_fields():
     entries = json.loads(to_json(TINY))
-    assert entries["format"] == FORMAT == 2
+    assert entries["format"] == FORMAT == 3
     assert entries["world"] == {
         "class": "sonde.worlds:Pendulum",
         "process_noise": 0.0,
