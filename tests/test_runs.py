@@ -16,7 +16,7 @@ import pytest
 
 from sonde._internal.errors import SondeError
 from sonde.methods import METHODS
-from sonde.models import Confidence
+from sonde.models import Confidence, GaussianProcess
 from sonde.models._calibration import LEVELS
 from sonde.runs import PRESETS, RunConfig, explore
 from sonde.runs._run import restore_explorer, run
@@ -293,5 +293,5 @@ def test_kill_9_at_random_moments_changes_nothing(tmp_path):
     assert without_times(rows[0]) == without_times(rows[1])
 
 
-def test_default_config_is_the_papers_preset():
-    assert RunConfig() == PRESETS["pendulum-gp"]
+def test_default_config_is_the_papers_preset_with_the_default_model():
+    assert RunConfig() == replace(PRESETS["pendulum-gp"], model=GaussianProcess())

@@ -1,14 +1,16 @@
 """The smallest run that has all parts, for tests of the machinery around learning."""
 
-from sonde.models import GaussianProcess
+from dataclasses import replace
+
 from sonde.runs import RunConfig
+from sonde.runs._presets import PENDULUM_GP_MODEL
 from sonde.solvers import ICEM
 
 TINY = RunConfig(
     rounds=3,
     horizon=12,
     evaluation_horizon=10,
-    model=GaussianProcess(steps=3, rank=16),
+    model=replace(PENDULUM_GP_MODEL, steps=3, rank=16),
     solver=ICEM(samples=16, elites=4, iterations=2, horizon=5),
 )
 TINY_LENGTHS = ["--rounds", "3", "--horizon", "12", "--evaluation-horizon", "10"]

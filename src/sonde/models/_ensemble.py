@@ -226,7 +226,7 @@ class ProbabilisticEnsemble(Model):
         start = member.network, self._new_moments(member.network) if member.moments is None else member.moments
         most = jnp.minimum(self.epochs * batches, self.max_steps)
         if self.patience:
-            judged = some_rows(unseen)
+            judged = some_rows(jnp.where(jnp.any(unseen), unseen, seen))  # of few measurements, all are needed for training
             error = lambda carry: self._error(carry[0], z[judged.rows], y[judged.rows], judged.used)
             network, state = until_converged(loop, step, start, batch, error, (most, self.patience))
         else:
