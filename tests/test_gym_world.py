@@ -225,7 +225,7 @@ def test_unusable_environments_are_rejected_and_write_no_files(env, message, fol
         (["--evaluation-tasks", "{}/toys.py:missing"], "has no 'missing'"),
         (["--evaluation-tasks", "upright"], "this world has no tasks of its own"),
         (["--method", "h-ucrl"], "name it with --exploration-task"),
-        (["--model", "tree"], "unknown model 'tree'; expected one of: gp, pe, auto"),
+        (["--model", "tree"], "unknown model 'tree'; expected one of: auto, gp, pe"),
         (["--solver"], "unknown solver ''"),
         (["--world.options", "[1]"], "options must be a JSON object"),
         (["--world.options", "nonsense"], "options must be a JSON object"),
@@ -272,7 +272,8 @@ def test_error_without_mujoco_names_the_extra():
 # The command line
 
 SMALL = ["--rounds", "2", "--horizon", "40", "--evaluation-horizon", "5", "--holdout", "0", "--no-recalibrate"]
-SMALL += ["--model.members", "2", "--model.layers", "1", "--model.width", "8", "--model.epochs", "2"]
+SMALL_ENSEMBLE = ["--model.members", "2", "--model.layers", "1", "--model.width", "8", "--model.epochs", "2"]
+SMALL_GP = ["--model.rank", "16", "--model.steps", "3"]  # the cart has few dimensions
 SMALL += ["--solver.samples", "8", "--solver.elites", "2", "--solver.iterations", "1", "--solver.horizon", "3"]
 COMMANDS = [line.split() for block in re.findall(r"```sh\n(.*?)```", DOC, flags=re.DOTALL) for line in block.splitlines()]
 
@@ -286,8 +287,9 @@ def documented(folder):
         patch.chdir(folder)
         for command in COMMANDS:
             assert command[0] == "sonde"
-            skip = [] if "cart" in command[2] else ["--world.reachable-steps", "0"]
-            small = [*SMALL, *(skip or ["--world.reachable-steps", "100", "--seeds", "2"])] if command[1] == "explore" else []
+            skip, model = ([], SMALL_GP) if "cart" in command[2] else (["--world.reachable-steps", "0"], SMALL_ENSEMBLE)
+            whole = [*SMALL, *model, *(skip or ["--world.reachable-steps", "100", "--seeds", "2"])]
+            small = whole if command[1] == "explore" else []
             assert call(patch, *command[1:], *small) == 0, command
     yield folder
     jax.config.update("jax_disable_most_optimizations", optimised)
