@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import sonde
 from command_line import call
 from sonde import METHODS
+from sonde.cli import _main
 from sonde.cli._choices import PARTS, parts_help
 from sonde.runs._store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
@@ -174,3 +176,10 @@ def test_help_of_parts_names_all_and_fits_the_terminal():
     assert all(len(line) <= 120 for line in text.splitlines())
     for option, part in PARTS.items():
         assert f"--{option} NAME " in text and all(name in text for name in part.table)
+
+
+def test_warnings_of_ours_are_sentences_and_others_as_python_shows_them():
+    ours = Path(_main.__file__).parent.parent / "runs" / "_run.py"
+    assert _main._as_sentence("rank is small", UserWarning, str(ours), 1) == "sonde: warning: rank is small\n"
+    for category, where in ((UserWarning, "/elsewhere.py"), (DeprecationWarning, str(ours))):
+        assert f"{where}:1: {category.__name__}: old" in _main._as_sentence("old", category, where, 1)

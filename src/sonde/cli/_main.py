@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+import warnings
 from pathlib import Path
 
 from sonde._internal.errors import SondeError, first_line, one_of
@@ -77,12 +78,23 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def _prepare_output() -> None:
     """Make printing safe: characters that the terminal cannot show are escaped, and a stream that was closed takes anything."""
+    warnings.formatwarning = _as_sentence  # ty: ignore[invalid-assignment] (the very function, to a type checker)
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (until the process ends)
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+_format_warning = warnings.formatwarning
+
+
+def _as_sentence(message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None) -> str:
+    """A warning of ours without the line of code that it was raised for."""
+    if category is UserWarning and Path(filename).is_relative_to(Path(__file__).parent.parent):
+        return f"sonde: warning: {message}\n"
+    return _format_warning(message, category, filename, lineno, line)
 
 
 def _check_words(args: list[str]) -> None:
