@@ -242,12 +242,13 @@ class Certain(Posterior):
 
 @pytest.mark.slow
 def test_coverage_after_recalibration_is_cross_fitted(x64):
-    """Errors are alternately three times too large and three times too small. The factors of one half are wrong by nine for the
-    other one, and `after` must show it: 57 % in 90 % intervals. Without cross-fitting the coverage would look right."""
+    """Errors of blocks are alternately three times too large and three times too small. The factors of one half are wrong by
+    nine for the other one, and `after` must show it: 57 % in 90 % intervals. Without cross-fitting the coverage would look right."""
     rng, count = np.random.default_rng(0), 3000
-    held_out = np.arange(count) % 3 == 1
+    block = np.arange(count) // HELD_OUT_BLOCK
+    held_out = block % 3 == 1
     errors = np.full(count, 1e6)  # in rows that are not held out, which must not matter
-    errors[1::6], errors[4::6] = 3 * spread_evenly(count // 6, rng), spread_evenly(count // 6, rng) / 3
+    errors[block % 6 == 1], errors[block % 6 == 4] = 3 * spread_evenly(count // 6, rng), spread_evenly(count // 6, rng) / 3
     states = rng.normal(size=(count, 1))
     arrays = (states, np.zeros((count, 1)), states + errors[:, None])
     data = Data(*map(jnp.asarray, arrays), count=jnp.asarray(count))
@@ -277,8 +278,9 @@ def test_cross_fitted_coverage_is_right_where_both_halves_agree(x64):
 @pytest.mark.parametrize("rows, changed", [(9, False), (10, True)])
 def test_coverage_after_is_that_before_if_nothing_is_recalibrated(x64, rows, changed):
     rng = np.random.default_rng(0)
-    data = Data(jnp.zeros((20, 1)), jnp.zeros((20, 1)), jnp.asarray(3 * rng.normal(size=(20, 1))), jnp.asarray(20))
-    calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.arange(20) < rows))()
+    data = Data(jnp.zeros((40, 1)), jnp.zeros((40, 1)), jnp.asarray(3 * rng.normal(size=(40, 1))), jnp.asarray(40))
+    of_two_blocks = jnp.concatenate([jnp.arange(20) < 5, jnp.arange(20) < rows - 5])
+    calibration = jax.jit(lambda: calibrate(Everywhere(), data, of_two_blocks))()
     assert np.array_equal(calibration.after, calibration.before) != changed
 
 

@@ -58,22 +58,22 @@ def shows(pixels, colour):
     return bool((np.abs(pixels - to_rgb(colour)).max(axis=-1) < 0.01).any())
 
 
-def small_explorer(holdout=0.0):
+def small_explorer(holdout=0.0, steps=6):
     """Two seeds of a small model that was told two rounds; the seeds visited different places."""
     explorer = Explorer(
         METHODS["random"],
         GaussianProcess(hyperparameters="fixed", rank=0),
         ICEM(),
         Pendulum().spec,
-        capacity=20,
+        capacity=max(20, 2 * steps),
         seeds=(5, 6),
         confidence=Confidence(holdout=holdout),
     )
     plane = Pendulum().plane()
-    angles = np.stack([np.linspace(-3.0, -2.0, 6), np.linspace(1.0, 2.0, 6)])
+    angles = np.stack([np.linspace(-3.0, -2.0, steps), np.linspace(1.0, 2.0, steps)])
     for speed in (-1.0, 1.0):
         states = plane.to_state(angles, np.full_like(angles, speed))
-        explorer.tell(Trajectory(states, np.zeros((2, 6, 1)), states))
+        explorer.tell(Trajectory(states, np.zeros((2, steps, 1)), states))
     return explorer
 
 
@@ -84,8 +84,8 @@ def explorer():
 
 @pytest.fixture(scope="module")
 def explorer_with_holdout():
-    """The same, with half of the measurements held out."""
-    return small_explorer(holdout=0.5)
+    """The same with longer rounds, of which the second block is held out."""
+    return small_explorer(holdout=0.5, steps=20)
 
 
 def test_curve_is_the_mean_over_seeds_with_two_standard_errors():

@@ -68,7 +68,7 @@ def test_metrics_have_one_line_per_round_and_seed(finished):
 
 def recalibrated(folder: Path, holdout: float) -> RunStore:
     confidence = Confidence(holdout=holdout, recalibrate=True)
-    config = replace(TINY, method=METHODS["random"], rounds=2, seeds=2, evaluate_every=0, confidence=confidence)
+    config = replace(TINY, method=METHODS["random"], rounds=2, horizon=60, seeds=2, evaluate_every=0, confidence=confidence)
     store = RunStore.create(folder, config)
     run(store)
     return store
@@ -92,7 +92,7 @@ def test_calibration_metrics_are_those_of_the_held_out_measurements(tmp_path):
 
 @pytest.mark.slow
 def test_calibration_metrics_are_null_where_nothing_was_held_out_yet(tmp_path):
-    rows = recalibrated(tmp_path / "run", 0.01).load_metrics()  # of 24 measurements
+    rows = recalibrated(tmp_path / "run", 0.01).load_metrics()  # of 120 measurements
     assert all(row[key] is None for row in rows for key in CALIBRATION_KEYS)
 
 

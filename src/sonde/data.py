@@ -267,10 +267,10 @@ class Data(eqx.Module):
 
 
 def _hidden_rows(capacity: int, fraction: float) -> np.ndarray:
-    """Blocks of consecutive rows, evenly scattered: a row alone would be told by its neighbours in time.
+    """Blocks of consecutive rows, evenly scattered: a row alone could be predicted from its neighbours in time.
 
-    Multiples of the golden ratio, modulo 1, fill the unit interval evenly at every length. With the offset, the second block is
-    the first one of any fraction from a tenth on.
+    Multiples of the golden ratio, modulo 1, fill the unit interval evenly at every length. The first block is always seen; with
+    the offset, the second one is hidden by any fraction from a tenth on.
     """
     blocks = np.arange(capacity) // HELD_OUT_BLOCK
-    return np.modf((blocks + 4) * 0.6180339887498949)[0] < fraction
+    return (np.modf((blocks + 4) * 0.6180339887498949)[0] < fraction) & (blocks > 0)

@@ -269,7 +269,8 @@ class Explorer:
 
     def _set_state(self, data: Data, params: Any, round_number: int) -> None:
         posterior, calibration = _condition(self.model, params, data, self.confidence)
-        if not _all_finite(posterior):
+        specialised = posterior.specialise()
+        if not _all_finite(specialised):
             raise SondeError(
                 "explorer: the posterior is not finite after conditioning on the data; "
                 "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
@@ -280,4 +281,4 @@ class Explorer:
             warnings.warn(message, stacklevel=4)  # at the line that called `tell`
         self._warned = message
         self.data, self.params, self.round = data, params, round_number
-        self.posterior, self.calibration = posterior.specialise(), calibration
+        self.posterior, self.calibration = specialised, calibration

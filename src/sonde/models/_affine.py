@@ -15,7 +15,7 @@ def affine_members(
     """Coefficients of affine functions by Bayesian least squares, one plausible set for each member.
 
     Args:
-        z: Inputs with zero mean and unit std.
+        z: Normalised inputs.
         changes: Targets.
         mask: True for the rows that are used.
         members: Number of members.
@@ -32,7 +32,9 @@ def affine_members(
     root = triangular_inverse(lower).T  # root @ root.T is the inverse of the matrix
     coefficients = root @ (root.T @ (inputs.T @ centred))
     squares = jnp.sum((centred - inputs @ coefficients) ** 2, axis=0)
-    spread = jnp.sqrt(squares / jnp.maximum(count - z.shape[1] - 1, 1))
+    free = count - z.shape[1] - 1
+    # measurements that are all needed for the coefficients say nothing about their errors
+    spread = jnp.sqrt(jnp.where(free > 0, squares / jnp.maximum(free, 1), jnp.sum(centred**2, axis=0) / count))
     draws = jax.random.normal(key, (members, z.shape[1], changes.shape[1]), z.dtype)
     each = coefficients + (root @ draws) * spread
     return jnp.swapaxes(each, -1, -2), jnp.sqrt(squares / count)

@@ -15,6 +15,7 @@ from sonde.models._base import JacobianPrediction, Model, Posterior, Prediction
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import Matern52
+from sonde.models._normaliser import Normaliser
 from sonde.models._simulate import simulate_mean
 
 JUDGED = 0.2
@@ -22,7 +23,7 @@ JUDGED = 0.2
 LARGEST_ERROR = 10.0
 """In stds of the states: a simulation that leaves the data altogether counts as this far off."""
 ADVANTAGE = 0.95
-"""Another candidate is chosen once its error is below this fraction of the present one's: a choice by chance is not changed."""
+"""Another candidate is chosen once its error is below this fraction of the present one's, so chance changes nothing."""
 
 
 class AutoParams(eqx.Module):
@@ -38,7 +39,7 @@ class AutoParams(eqx.Module):
 
 @dataclass(frozen=True)
 class Auto(Model):
-    """The candidate that simulates blocks of 20 measurements best that it has not seen; compared again after each round."""
+    """The candidate that best simulates blocks of 20 measurements that it has not seen; compared again after each round."""
 
     candidates: tuple[Model, ...] = field(
         default_factory=lambda: (
@@ -71,10 +72,11 @@ class Auto(Model):
         part = data.without(data.hidden + JUDGED)
         errors, fitted = [], []
         for number, (model, old) in enumerate(zip(self.candidates, params.candidates, strict=True)):
-            first, second = jax.random.split(jax.random.fold_in(key, number))
-            new = model.fit(old, part, filled, first)
-            errors.append(simulation_error(model.condition(new, part), data))
-            fitted.append(model.fit(new, data, filled, second))
+            init_key, part_key, whole_key = jax.random.split(jax.random.fold_in(key, number), 3)
+            # from new params: the last ones have seen what is compared on
+            new = model.init(data.states.shape[-1], data.actions.shape[-1], init_key)
+            errors.append(simulation_error(model.condition(model.fit(new, part, filled, part_key), part), data))
+            fitted.append(model.fit(old, data, filled, whole_key))
         found = jnp.stack(errors)
         best, current = jnp.argmin(found), found[params.choice]
         compared_before = jnp.isfinite(params.errors[params.choice])
@@ -113,6 +115,11 @@ class AutoPosterior(Posterior):
         alike = lambda found: replace(found, samples=found.samples[jnp.arange(count) % found.samples.shape[0]])
         return jax.lax.switch(self.choice, [lambda each=each: alike(draw(each)) for each in self.candidates])
 
+    def warning(self) -> str | None:
+        """That of the chosen candidates."""
+        messages = (self.candidates[number].warning() for number in np.unique(np.asarray(self.choice)))
+        return next((message for message in messages if message is not None), None)
+
     def specialise(self) -> Posterior:
         """The chosen candidate itself, if it is the same for all seeds."""
         chosen = np.unique(np.asarray(self.choice))
@@ -144,10 +151,7 @@ def simulation_error(posterior: Posterior, data: Data) -> Float[Array, ""]:
     follows = jnp.all(next_states[:, :-1] == states[:, 1:], axis=-1)
     joined = jnp.concatenate([jnp.zeros((count, 1), bool), follows], axis=1)
     error = simulate_mean(posterior, states, actions, joined) - next_states
-    seen = mask[:, None]
-    mean = jnp.sum(data.states, axis=0, where=seen) / jnp.maximum(jnp.sum(mask), 1)
-    spread = jnp.sqrt(jnp.sum((data.states - mean) ** 2, axis=0, where=seen) / jnp.maximum(jnp.sum(mask), 1))
-    relative = error / jnp.maximum(spread, 1e-300)
+    relative = error / Normaliser.of(data.states, mask).scale
     squared = jnp.minimum(jnp.where(jnp.isfinite(relative), relative**2, jnp.inf), LARGEST_ERROR**2)
     total = jnp.sum(jnp.mean(squared, axis=-1), where=rows)
     return jnp.where(jnp.any(rows), jnp.sqrt(total / jnp.maximum(jnp.sum(rows), 1)), jnp.inf)

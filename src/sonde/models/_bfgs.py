@@ -53,7 +53,7 @@ def minimise(
         value, gradient = evaluate(tried)
         finite = jnp.isfinite(value) & jnp.all(jnp.isfinite(gradient))
         expected = state.fraction * (state.gradient @ state.direction)
-        better = finite & (value <= state.value + SUFFICIENT_DECREASE * expected)
+        better = finite & (value <= state.value + SUFFICIENT_DECREASE * jnp.minimum(expected, 0.0))
         accepted = _accept(state, tried, value, gradient, tolerance)
         rejected = _reject(state, jnp.where(finite, value, jnp.inf), expected)
         new = jax.tree.map(lambda yes, no: jnp.where(better, yes, no), accepted, rejected)

@@ -24,7 +24,7 @@ import numpy as np
 from jax.scipy.special import erf
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from sonde.data import Data
+from sonde.data import HELD_OUT_BLOCK, Data
 from sonde.models._base import JacobianPrediction, Posterior, Prediction, predict_many
 
 LEVELS = np.linspace(0.1, 0.9, 9)
@@ -217,12 +217,14 @@ def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity
         held_out: True for the held-out rows.
     """
     prediction, truth = predict_many(posterior, data.states, data.actions), data.next_states
-    rank = jnp.cumsum(held_out)  # consecutive measurements go to different halves
-    halves = [held_out & (rank % 2 == parity) for parity in (0, 1)]
+    # whole blocks go to either half: rows of one block are too much alike
+    begins = held_out & (jnp.arange(data.capacity) % HELD_OUT_BLOCK == 0)
+    halves = [held_out & (jnp.cumsum(begins) % 2 == parity) for parity in (0, 1)]
 
     def cross_fitted(half, other):
         factors = fit_factors(prediction, truth, other, MIN_HELD_OUT // 2)
-        return coverage(factors(prediction), truth, half) * jnp.sum(half) / jnp.sum(held_out)
+        share = coverage(factors(prediction), truth, half) * jnp.sum(half) / jnp.sum(held_out)
+        return jnp.where(jnp.any(half), share, 0.0)
 
     before, after = coverage(prediction, truth, held_out), cross_fitted(*halves) + cross_fitted(*halves[::-1])
     after = jnp.where(jnp.sum(held_out) >= MIN_HELD_OUT, after, before)

@@ -84,7 +84,7 @@ class ProbabilisticEnsemble(Model):
     """learned: a head of each network predicts the noise std in each state. fixed: noise_std everywhere, for deterministic
     systems; the networks then learn the mean only."""
     noise_std: float = 0.05
-    """Std of the noise when it is fixed, in units of the targets' std."""
+    """Std of the noise when it is fixed, in stds of what the networks learn (the targets, or what an affine part leaves)."""
     noise_floor: float = 0.01
     """Smallest noise std that can be learned, in the same units."""
     noise_ceiling: float = 1.0
@@ -97,7 +97,8 @@ class ProbabilisticEnsemble(Model):
     """Transitions per gradient step."""
     patience: int = 1000
     """Train until the error on a tenth of the data, which the member does not see, has not fallen for this many gradient steps,
-    and keep the best weights. 0: train for all epochs."""
+    and keep the best weights. The error is computed every 100 steps; with fewer than 100 measurements, on those of the
+    training. 0: train for all epochs."""
     epochs: int = 1000
     """Passes over the data after each round; with patience, at most."""
     max_steps: int = 20_000
@@ -179,15 +180,15 @@ class ProbabilisticEnsemble(Model):
         mask = data.mask()
         inputs = Normaliser.of_inputs(data, self.smallest_spread)
         z, changes = inputs(data.inputs()), data.targets()
-        init_key, order_key = jax.random.split(key)
+        init_key, order_key, affine_key = jax.random.split(key, 3)
         affine, targets = None, Normaliser.of_targets(data, self.smallest_spread)
         if self.affine:
-            affine, left = affine_members(z, changes, mask, self.members, jax.random.fold_in(key, 1))
+            affine, left = affine_members(z, changes, mask, self.members, affine_key)
             targets = Normaliser(targets.shift, jnp.maximum(left, SMALLEST_REST * targets.scale))
         networks = params.networks
         if not self.warm_start:
             networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
-        # `filled` is the same for all seeds, so the numbers of steps are too
+        # `filled` is the same for all seeds, so the largest numbers of steps are too
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
 

@@ -45,7 +45,7 @@ class Centres(eqx.Module):
     """One output's posterior in the form above."""
 
     points: Float[Array, "m d"]
-    """Centres c, divided by the length-scales."""
+    """Centres c, as points of the kernel (`kernel_points`)."""
     weights: Float[Array, " m"]
     """Weights w."""
     factor: Float[Array, "m m"]

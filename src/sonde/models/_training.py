@@ -32,7 +32,7 @@ class _Progress(NamedTuple):
 
 
 def validation_rows(mask: Bool[Array, " capacity"], member: Int[Array, ""]) -> Bool[Array, " capacity"]:
-    """Rows that a member is judged by, others for each member; none while there are fewer than two blocks.
+    """Rows that a member is judged by, others for each member; none while there are fewer than ten blocks.
 
     Args:
         mask: True for the rows that may be used.

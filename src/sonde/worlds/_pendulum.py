@@ -6,6 +6,7 @@ State x = (cos th, sin th, thdot) with th = 0 upright. Action u in [-1, 1] is th
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +61,7 @@ def _tasks(max_torque: float) -> Mapping[str, RewardFunction]:
         del x_next
         return -cost(jnp.arctan2(-x[1], -x[0]), x, u)
 
-    return {"swing-up": swing_up, "keep-down": keep_down}
+    return MappingProxyType({"swing-up": swing_up, "keep-down": keep_down})
 
 
 @dataclass(frozen=True)
