@@ -243,7 +243,8 @@ class Certain(Posterior):
 @pytest.mark.slow
 def test_coverage_after_recalibration_is_cross_fitted(x64):
     """Errors of blocks are alternately three times too large and three times too small. The factors of one half are wrong by
-    nine for the other one, and `after` must show it: 57 % in 90 % intervals. Without cross-fitting the coverage would look right."""
+    nine for the other one, and `after` must show it: 57 % in 90 % intervals. Without cross-fitting the coverage would look
+    right."""
     rng, count = np.random.default_rng(0), 3000
     block = np.arange(count) // HELD_OUT_BLOCK
     held_out = block % 3 == 1
