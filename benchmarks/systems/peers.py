@@ -7,6 +7,7 @@ A peer has `fit(trajectory)`, which returns a function from states [N, dx] and a
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Protocol
 
 import jax
@@ -120,7 +121,7 @@ class SparseCubic:
     def _regression(self, inputs, targets, threshold: float, ridge: float) -> Callable[[np.ndarray], np.ndarray]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # PySINDy warns where a threshold removes every term, and about its own imports
-            import pysindy
+            pysindy = import_module("pysindy")
 
             dx = targets.shape[1]
             optimiser = pysindy.STLSQ(threshold=threshold, alpha=ridge, normalize_columns=False)

@@ -17,8 +17,8 @@ from benchmarks.systems.peers import Predictor
 from benchmarks.systems.plant import Plant, rollouts
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
-from sonde.imagination import TrajectorySampling, draw_noise
 from sonde.models import Posterior
+from sonde.models._simulate import simulate as simulate_particles
 
 WINDOWS, STEPS, TEST_SEED = 100, 20, 0
 LARGEST = 10.0
@@ -63,19 +63,10 @@ def _predict(posterior: Posterior, states: Float[Array, "N dx"], actions: Float[
 
 @eqx.filter_jit
 def _particles(posterior: Posterior, starts: Float[Array, "W dx"], actions: Float[Array, "W T du"], key: Key[Array, ""]):
-    """States after the last action [W, particles, dx]: each particle draws what it does not know, and noise, at every step."""
-    imagination = TrajectorySampling(noise=True)
-
-    def one(posterior: Posterior, x, actions, key):
-        def step(x, given):
-            u, draws = given
-            return imagination.next_state(posterior.predict(x, u), jnp.zeros(0), draws).astype(x.dtype), None
-
-        return jax.lax.scan(step, x, (actions, draw_noise(key, actions.shape[0], x.shape[0])))[0]
-
-    many = jax.vmap(jax.vmap(one, (None, None, None, 0)), (None, 0, 0, 0))
-    keys = jax.random.split(key, (starts.shape[0], PARTICLES))
-    return jax.vmap(many, (0, None, None, None))(posterior, starts, actions, keys)[0]
+    """States after the last action [W, particles, dx]; each particle simulates one plausible system."""
+    one_seed = jax.tree.map(lambda leaf: leaf[0], posterior)
+    one = lambda start, actions, key: simulate_particles(one_seed, start, actions, key, PARTICLES)[:, -1]
+    return jax.vmap(one)(starts, actions, jax.random.split(key, starts.shape[0]))
 
 
 @double_precision
