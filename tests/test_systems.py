@@ -301,7 +301,7 @@ class Truth(Posterior):
 
     def predict(self, x, u):
         std = self.factor * self.plant.process_noise * jnp.asarray(self.plant.spreads)
-        return Prediction(self.plant.dynamics(x, u), 0.6 * std, 0.8 * std)
+        return Prediction(self.plant.dynamics(x, u), 0 * std, std)
 
 
 @pytest.mark.slow
