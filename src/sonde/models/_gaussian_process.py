@@ -91,7 +91,8 @@ class GaussianProcess(Model):
     tolerance: float = 0.1
     """Accuracy of the low-rank posterior, at all points: its means are within this many stds of the exact ones, and its stds
     within about half of it, relative to the exact ones. Data points become inducing points, the most informative first, until a
-    bound on both errors says so. An `Explorer` warns if `rank` inducing points are too few for it."""
+    bound on both errors says so. An `Explorer` warns if `rank` inducing points are too few for it, or if rounding errors leave
+    a bound of more than ten times it."""
     rank: int = 1024
     """Largest number of inducing points; 0 for the exact posterior, whose cost grows with the data."""
     input_scales: tuple[float, ...] = ()

@@ -48,8 +48,8 @@ def learned_system(explorer: Explorer, world: World, seed_index: int = 0, refit:
 def refitted(explorer: Explorer, seed_index: int = 0) -> GPPosterior:
     """Fit the hyper-parameters of a Gaussian process once more, to all measurements and from their initial values.
 
-    During exploration the prior keeps length-scales short, because too much uncertainty does less harm than too little. An
-    analysis wants the hyper-parameters that fit the measurements best. Nothing is held out or recalibrated.
+    During exploration the prior keeps the process from being certain too early. An analysis wants the hyper-parameters that fit
+    the measurements best. Nothing is held out or recalibrated.
 
     Args:
         explorer: The explorer, which is not changed.
