@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sonde import ProbabilisticEnsemble
 from sonde.data import Data
 from sonde.imagination import MemberTrajectories, Optimistic
 from sonde.models._ensemble import EnsembleParams, EnsemblePosterior
-from sonde.models._fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_on
+from sonde.models._fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_on, tiling
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
 from sonde.objectives import InformationGain
@@ -43,19 +45,22 @@ def in_numpy(weights, biases, z) -> np.ndarray:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sizes", "rows"),
+    ("sizes", "rows", "processors"),
     [
-        ((4, 256, 256, 6), 150),  # two blocks of columns, and a tile that is not full
-        ((24, 64, 64, 64, 36), 37),
-        ((3, 20, 5), 1),
-        ((40, 300, 300, 2), 16),  # a width that is not a multiple of the block size
+        ((4, 256, 256, 6), 200, 1),  # two blocks of columns, and a tile that is not full
+        ((24, 64, 64, 64, 36), 37, 1),
+        ((3, 20, 5), 1, 1),
+        ((40, 300, 300, 2), 16, 1),  # a width that is not a multiple of the block size
+        ((4, 64, 64, 6), 150, 1),  # a few rows more than a largest tile, which join it
+        ((4, 64, 64, 6), 261, 12),  # two tiles with a few rows more each
+        ((4, 64, 64, 6), 150, 132),  # small tiles
     ],
 )
-def test_kernel_computes_the_networks(sizes, rows):
+def test_kernel_computes_the_networks(sizes, rows, processors):
     num_seeds, members = 2, 3
     networks = random_networks(sizes, num_seeds, members)
     z = np.random.default_rng(1).normal(size=(num_seeds, rows, sizes[0]))
-    kernel = jax.vmap(lambda n: FusedNetworks.of(n, interpret=True))(networks)
+    kernel = jax.vmap(lambda n: FusedNetworks.of(n, processors, interpret=True))(networks)
     output = jax.jit(jax.vmap(lambda k, z: jax.vmap(k)(z)), compiler_options=QUICKLY)(kernel, jnp.asarray(z))
     assert output.shape == (num_seeds, rows, members, sizes[-1]) and output.dtype == jnp.float32
     for seed in range(num_seeds):
@@ -64,6 +69,22 @@ def test_kernel_computes_the_networks(sizes, rows):
             expected = in_numpy(*layers, z[seed])
             # each layer rounds its inputs and weights; errors add up like independent ones
             np.testing.assert_allclose(output[seed, :, member], expected, atol=8 * HALF * np.abs(expected).max())
+
+
+@given(rows=st.integers(1, 3000), networks=st.integers(1, 400), processors=st.integers(1, 200))
+def test_tiles_hold_all_rows_and_no_program_is_idle(rows, networks, processors):
+    tiles = tiling(rows, networks, processors)
+    assert tiles.tile * (tiles.programs - 1) < rows <= tiles.tile * tiles.programs
+    assert all(part >= 16 and part & (part - 1) == 0 for part in tiles.parts), "the kernel's blocks are powers of two"
+    largest = -(-rows // 128) * networks
+    assert largest < processors or tiles.programs * networks <= largest, "no more programs than needed where all are busy"
+
+
+def test_tiles_of_the_papers_plans():
+    """On 132 processors: many networks use the largest tiles, one run's few networks small ones."""
+    assert [tiling(rows, 250, 132).parts for rows in (131, 215)] == [(128, 16), (128,)]
+    assert tiling(131, 250, 132).programs == 1
+    assert [tiling(rows, 5, 132).parts for rows in (131, 215, 2620)] == [(16,), (16,), (128,)]
 
 
 @pytest.mark.slow

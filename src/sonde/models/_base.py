@@ -79,6 +79,11 @@ class Posterior(eqx.Module):
         """Number of members that `member` can return; 0 if there are none."""
         return 0
 
+    @property
+    def unroll(self) -> int:
+        """Steps of a plan that are compiled in a row instead of as a loop, where a step is too short for its device."""
+        return 1
+
     @abc.abstractmethod
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Predict the state that follows an action.

@@ -68,6 +68,11 @@ class PosteriorWrapper(Posterior):
         """Number of members of the posterior inside."""
         return self.posterior.ensemble_size
 
+    @property
+    def unroll(self) -> int:
+        """That of the posterior inside."""
+        return self.posterior.unroll
+
     def warning(self) -> str | None:
         """The warning of the posterior inside."""
         return self.posterior.warning()

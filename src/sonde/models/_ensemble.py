@@ -8,7 +8,7 @@ epistemic std.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
 from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
-from sonde.models._fused import FusedNetworks, fits, kernel_runs_on
+from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
 from sonde.models._shuffle import shuffled
@@ -31,6 +31,7 @@ from sonde.models._training import some_rows, until_converged, validation_rows
 SMALLEST_REST = 0.1
 """Least std, in stds of the targets, that an affine part leaves for the networks: their disagreement is in its units, and data
 of a small region, where the system seems affine, must not make them agree about all others."""
+UNROLL = 10  # steps of a plan that a GPU takes without a word from the host
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
 
@@ -288,6 +289,10 @@ class ProbabilisticEnsemble(Model):
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
 
 
+def _written_out_mean(values: Float[Array, "E dx"]) -> Float[Array, " dx"]:
+    return reduce(jnp.add, list(values)) / values.shape[0]
+
+
 class EnsemblePosterior(Posterior):
     """Predictions of the members, and their mean and disagreement."""
 
@@ -302,15 +307,17 @@ class EnsemblePosterior(Posterior):
         z = params.inputs(jnp.concatenate([x, u]))
         one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
         mean, log_std = self.model.heads((self.fused or one_by_one)(z))
-        scale = params.targets.scale
-        means, std = x + params.targets.shift + scale * mean, scale * jnp.exp(log_std)
+        scale, mean, std = params.targets.scale, mean.astype(x.dtype), jnp.exp(log_std)
         if params.affine is not None:
-            means = means + params.affine @ z
+            mean = mean + params.affine @ z / scale
+        # written out on a GPU, where a reduction would be a kernel of its own
+        average = partial(jnp.mean, axis=0) if self.fused is None else _written_out_mean
+        centre, unchanged = average(mean), x + params.targets.shift
         return Prediction(
-            mean=jnp.mean(means, axis=0),
-            epistemic_std=jnp.std(means - x, axis=0),
-            aleatoric_std=jnp.sqrt(jnp.mean(std**2, axis=0)),
-            members=MemberPredictions(means, std),
+            mean=unchanged + scale * centre,
+            epistemic_std=scale * jnp.sqrt(average((mean - centre) ** 2)),
+            aleatoric_std=scale * jnp.sqrt(average(std**2)),
+            members=MemberPredictions(unchanged + scale * mean, scale * std),
         )
 
     @property
@@ -318,11 +325,17 @@ class EnsemblePosterior(Posterior):
         """Number of members."""
         return self.model.members
 
+    @property
+    def unroll(self) -> int:
+        """On a GPU, one step takes less time than the host needs to start it."""
+        return 1 if self.fused is None else UNROLL
+
     def specialise(self) -> "EnsemblePosterior":
         """Use the fused kernel if the device that holds the weights can run it."""
         networks = self.params.networks
         fast = self.model.matmul_precision == "half" and fits(networks) and kernel_runs_on(networks.weights[0])
-        return EnsemblePosterior(self.params, FusedNetworks.of(networks) if fast else None, self.model)
+        fused = FusedNetworks.of(networks, processors_of(networks.weights[0])) if fast else None
+        return EnsemblePosterior(self.params, fused, self.model)
 
     def differentiable(self) -> "EnsemblePosterior":
         """The networks themselves: the fused kernel has no gradients."""

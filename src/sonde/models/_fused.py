@@ -14,6 +14,7 @@ import functools
 import importlib.util
 import itertools
 import warnings
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,7 +24,9 @@ from jaxtyping import Array, Float, Float16, Float32
 from sonde.models._network import Network
 
 MOST_COLUMNS = 128  # of a block of activations; more do not fit into the registers
-LARGEST_TILE = 128  # rows that one program of the grid takes through the network
+SMALLEST_TILE, LARGEST_TILE = 16, 128  # rows that one program of the grid takes through the network
+MOST_JOINED = 32  # rows that may be added to a largest tile
+BUSY_SHARE = 0.6  # of the processors; programs of small tiles on more of them compete for the cache
 MOST_WIDTH = 256  # of a hidden layer; larger networks were not tried
 LARGEST_INPUT = 1e3  # normalised inputs are clipped to it; there are no data that far out
 LARGEST_HALF = 65504.0  # largest number in half precision
@@ -38,6 +41,15 @@ def kernel_runs_on(array: Array) -> bool:
     if importlib.util.find_spec("jax.experimental.pallas.triton") is None:
         return False
     return all(_capability(device) >= 8.0 for device in array.devices())
+
+
+def processors_of(array: Array) -> int:
+    """Number of multiprocessors of the device that holds an array; 1 if it does not say.
+
+    Args:
+        array: A concrete array.
+    """
+    return min(int(getattr(device, "core_count", 1) or 1) for device in array.devices())
 
 
 def _capability(device: jax.Device) -> float:
@@ -66,15 +78,18 @@ class FusedNetworks(eqx.Module):
     """Padded biases of each layer [*seeds, E, outputs]."""
     outputs: int = eqx.field(static=True)
     """Number of outputs without padding."""
+    processors: int = eqx.field(static=True, default=1)
+    """Number of programs that the device runs side by side."""
     interpret: bool = eqx.field(static=True, default=False)
     """Run the kernel step by step on any device, which is slow; for tests."""
 
     @classmethod
-    def of(cls, networks: Network, interpret: bool = False) -> "FusedNetworks":
+    def of(cls, networks: Network, processors: int = 1, interpret: bool = False) -> "FusedNetworks":
         """Convert networks.
 
         Args:
             networks: Networks with leading axes [*seeds, E].
+            processors: See the field.
             interpret: See the field.
         """
         sizes = [networks.weights[0].shape[-2], *(weight.shape[-1] for weight in networks.weights)]
@@ -89,7 +104,7 @@ class FusedNetworks(eqx.Module):
         pairs = itertools.pairwise(padded)
         weights = (pad(w.astype(jnp.float16), n, m) for w, (n, m) in zip(networks.weights, pairs, strict=True))
         biases = (pad(b, m) for b, m in zip(networks.biases, padded[1:], strict=True))
-        return cls(tuple(weights), tuple(biases), outputs, interpret)
+        return cls(tuple(weights), tuple(biases), outputs, processors, interpret)
 
     def __call__(self, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
         """Outputs of each member for one input; under `vmap` over inputs and seeds it is still one call of the kernel.
@@ -102,8 +117,45 @@ class FusedNetworks(eqx.Module):
 
 
 def _power_of_two(size: int) -> int:
-    """Smallest power of two that is at least `size` and 16, the kernel's smallest block."""
-    return max(16, 1 << (size - 1).bit_length())
+    """Smallest power of two that is at least `size` and the kernel's smallest block."""
+    return max(SMALLEST_TILE, 1 << (size - 1).bit_length())
+
+
+class Tiling(NamedTuple):
+    """How the rows of one network are divided among programs."""
+
+    parts: tuple[int, ...]
+    """Rows of a program, in blocks that are multiplied with the same weights one after the other."""
+    programs: int
+    """Number of programs per network."""
+
+    @property
+    def tile(self) -> int:
+        """All rows of a program."""
+        return sum(self.parts)
+
+
+def tiling(rows: int, networks: int, processors: int) -> Tiling:
+    """Divide rows into tiles.
+
+    Large tiles use the weights that a program reads most often. A few rows beyond whole tiles join them, if the device is then
+    done in fewer turns. Where large tiles would leave most processors without work, smaller ones take less time.
+
+    Args:
+        rows: Rows per network.
+        networks: Number of networks.
+        processors: Number of programs that the device runs side by side.
+    """
+    tile = min(LARGEST_TILE, _power_of_two(rows))
+    while tile > SMALLEST_TILE and -(-rows // (tile // 2)) * networks <= BUSY_SHARE * processors:
+        tile //= 2
+    plain = Tiling((tile,), -(-rows // tile))
+    if tile < LARGEST_TILE or plain.programs == 1:
+        return plain
+    beyond = _power_of_two(-(-rows // (plain.programs - 1)) - tile)
+    joined = Tiling((tile, beyond), plain.programs - 1)
+    turns = lambda tiles: -(-tiles.programs * networks // processors)
+    return joined if beyond <= MOST_JOINED and turns(joined) * joined.tile < turns(plain) * plain.tile else plain
 
 
 def _blocks(width: int) -> int:
@@ -169,29 +221,34 @@ def _bounded(x: Array) -> Array:
     return jnp.where(x > LARGEST_HALF, LARGEST_HALF, x)
 
 
-def _kernel(rows: int, outputs: int, interpret: bool, *refs):
-    """Take one tile of rows through all layers of one member; activations are a list of blocks of columns."""
+def _kernel(rows: int, outputs: int, parts: tuple[int, ...], interpret: bool, *refs):
+    """Take one tile of rows through all layers of one member; activations are blocks of columns, for each part of the rows."""
     from jax.experimental import pallas as pl
     from jax.experimental.pallas import triton
 
     layers = (len(refs) - 2) // 2
     z_ref, weights, biases, out_ref = refs[0], refs[1 : 1 + layers], refs[1 + layers : -1], refs[-1]
-    blocks = [z_ref[...]]
+    starts = [sum(parts[:i]) for i in range(len(parts))]
+    activations = [[z_ref[start : start + part]] for start, part in zip(starts, parts, strict=True)]
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        inputs, width = blocks[0].shape[1], weight.shape[1]
+        inputs, width = activations[0][0].shape[1], weight.shape[1]
         columns = width if i + 1 == layers else min(width, MOST_COLUMNS)
-        next_blocks = []
+        following: list[list[Array]] = [[] for _ in parts]
         for start in range(0, width, columns):
             here = slice(start, start + columns)
-            total = jnp.broadcast_to(bias[here][None, :], (blocks[0].shape[0], columns))
-            for j, block in enumerate(blocks):
-                total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, here], preferred_element_type=jnp.float32)
-            next_blocks.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
-        blocks = next_blocks
-    tile, columns = blocks[0].shape
-    row = pl.program_id(0) * tile + jnp.arange(tile)
-    inside = (row < rows)[:, None] & (jnp.arange(columns) < outputs)[None, :]
-    triton.store(out_ref, blocks[0], mask=inside)
+            totals = [jnp.broadcast_to(bias[here][None, :], (part, columns)) for part in parts]
+            for j in range(len(activations[0])):
+                block = weight[j * inputs : (j + 1) * inputs, here]
+                product = lambda own, block=block, j=j: jnp.dot(own[j], block, preferred_element_type=jnp.float32)
+                totals = [total + product(own) for total, own in zip(totals, activations, strict=True)]
+            for own, total in zip(following, totals, strict=True):
+                own.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
+        activations = following
+    first = pl.program_id(0) * sum(parts)
+    for start, part, (output,) in zip(starts, parts, activations, strict=True):
+        row = first + start + jnp.arange(part)
+        inside = (row < rows)[:, None] & (jnp.arange(output.shape[1]) < outputs)[None, :]
+        triton.store(out_ref.at[start : start + part], output, mask=inside)
 
 
 def _ignore_deprecation() -> None:
@@ -210,20 +267,25 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]
     _ignore_deprecation()
     num_seeds, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
-    tile = min(LARGEST_TILE, _power_of_two(rows))
-    tiles = -(-rows // tile)
-    z = jnp.pad(z, ((0, 0), (0, tiles * tile - rows), (0, networks.weights[0].shape[2] - inputs)))
+    tiles = tiling(rows, num_seeds * members, networks.processors)
+    z = jnp.pad(z, ((0, 0), (0, tiles.programs * tiles.tile - rows), (0, networks.weights[0].shape[2] - inputs)))
     weights = [w.reshape(-1, *w.shape[2:]) for w in networks.weights]
     biases = [b.reshape(-1, b.shape[-1]) for b in networks.biases]
     columns = biases[-1].shape[1]
     all_of = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
     output = pl.pallas_call(
-        functools.partial(_kernel, rows, networks.outputs, networks.interpret),
+        functools.partial(_kernel, rows, networks.outputs, tiles.parts, networks.interpret),
         out_shape=jax.ShapeDtypeStruct((num_seeds * members, rows, networks.outputs), jnp.float32),
-        grid=(tiles, num_seeds * members),  # tiles of one member run next to each other and share its weights in the cache
-        in_specs=[pl.BlockSpec((None, tile, z.shape[2]), lambda j, i: (i // members, j, 0)), *map(all_of, [*weights, *biases])],
-        out_specs=pl.BlockSpec((None, tile, columns), lambda j, i: (i, j, 0)),
-        compiler_params=triton.CompilerParams(num_warps=8 if tile == LARGEST_TILE else 4, num_stages=1),
+        grid=(
+            tiles.programs,
+            num_seeds * members,
+        ),  # tiles of one member run next to each other and share its weights in the cache
+        in_specs=[
+            pl.BlockSpec((None, tiles.tile, z.shape[2]), lambda j, i: (i // members, j, 0)),
+            *map(all_of, [*weights, *biases]),
+        ],
+        out_specs=pl.BlockSpec((None, tiles.tile, columns), lambda j, i: (i, j, 0)),
+        compiler_params=triton.CompilerParams(num_warps=4 if tiles.tile in (32, 64) else 8, num_stages=1),
         interpret=networks.interpret,
         name="ensemble",
     )(z, *weights, *biases)

@@ -69,7 +69,8 @@ class ControlProblem(eqx.Module):
                 x_next, prediction = self._advance(adopted, x, *inputs)
                 return x_next, (x, x_next, prediction)
 
-            return jax.lax.scan(step, x, (actions, extras, draw_noise(key, horizon, self.state_dim)))[1]
+            inputs = actions, extras, draw_noise(key, horizon, self.state_dim)
+            return jax.lax.scan(step, x, inputs, unroll=min(self.posterior.unroll, horizon))[1]
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
         states, next_states, predictions = jax.vmap(particle)(indices, keys)
