@@ -175,7 +175,8 @@ class Explorer:
             policy = RandomPolicy(self.spec.action_dim)
         else:
             problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
-            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"))
+            purpose = "exploration_policy" if self.transitions else "first_policy"
+            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"), purpose)
         return Controller(policy, self.keys(), self.spec.state_dim, budget)
 
     @double_precision
