@@ -193,7 +193,8 @@ class RunConfig:
         """The same run with another method.
 
         Args:
-            name: A name in `METHODS`; particles, noise and beta stay as they are where the method has them.
+            name: A name in `METHODS`; particles, noise and beta stay as they are where the method has them, and so does the
+                intrinsic reward of `opax-heuristic` for `mean-ae` and `pets-ae`.
             task: The task to explore for, where the method needs one.
         """
         return dataclasses.replace(self, method=method_named(name, self.method), exploration_task=task)
