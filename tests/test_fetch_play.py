@@ -116,7 +116,7 @@ def test_active_methods_maximise_the_same_intrinsic_reward(name):
         assert isinstance(chosen.method.imagination, imagination) and chosen.method.name == method
         assert chosen.with_method("mean-ae").method.objective == config.method.objective
         assert preset("cheetah").with_method(method).method.objective == InformationGain()
-        assert from_json(RunConfig, to_json(chosen)) == chosen
+        assert from_json(RunConfig, to_json(chosen), "config.json") == chosen
     assert config.with_method("opax").method.objective == InformationGain()
 
 
