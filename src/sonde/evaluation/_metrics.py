@@ -1,6 +1,7 @@
 """How good a model is: on the reachable set of its world, which planners never see, and on the round it has just predicted."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -171,7 +172,8 @@ def prediction_errors(
     Returns:
         `prediction_error`: root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in
         state units [S]. `overconfidence`: root mean square of the errors over the promised stds, epistemic and aleatoric
-        together [S].
+        together [S]. `information_rank`: rank correlation of errors and information gains over the points [S]; NaN where either
+        is constant.
     """
     prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     errors = np.abs(next_states - prediction.mean)
@@ -179,7 +181,30 @@ def prediction_errors(
     promised = np.hypot(prediction.epistemic_std, prediction.aleatoric_std)
     with np.errstate(divide="ignore"):
         in_stds = np.divide(errors, promised, out=np.zeros_like(errors), where=errors > 0)  # no error is no overconfidence
+    spread = np.std(next_states - states, axis=1, keepdims=True)
+    relative = np.divide(errors, spread, out=np.zeros_like(errors), where=spread > 0)
+    points = zip(np.sqrt(np.mean(relative**2, axis=-1)), prediction.information, strict=True)
     return {
         "prediction_error": np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1)),
         "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
+        "information_rank": np.array([rank_correlation(*seed) for seed in points]),
     }
+
+
+def rank_correlation(one: Float[np.ndarray, " N"], other: Float[np.ndarray, " N"]) -> float:
+    """Spearman's rank correlation; equal numbers share their mean rank.
+
+    Args:
+        one: Numbers.
+        other: As many numbers.
+
+    Returns:
+        The correlation of their ranks; NaN where one of them is constant.
+    """
+    ranks = []
+    for numbers in (one, other):
+        _, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
+    first, second = (rank - rank.mean() for rank in ranks)
+    size = np.sqrt(np.sum(first**2) * np.sum(second**2))
+    return float(np.sum(first * second) / size) if size > 0 else math.nan

@@ -6,7 +6,7 @@ On a terminal it is updated in place; elsewhere (a log, a pipe) each finished ro
 import time
 from collections.abc import Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._config import RunConfig
@@ -66,6 +67,7 @@ class ProgressDisplay(Callback):
         self.table = Table(title=title, title_justify="left")
         for column in self.columns:
             self.table.add_column(Text(column), justify="right")
+        self.stalls: str | None = None
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
         for number in sorted({row["round"] for row in rows}):
@@ -84,7 +86,7 @@ class ProgressDisplay(Callback):
             doing = f"{DOING[phase]}, {detail}" if detail else DOING[phase]
             limit = f"{'at most ' if self.rule else ''}{self.config.rounds}"
             text = f"round {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
-            self._live.update(Group(self.table, Spinner("dots", Text(text))))
+            self._live.update(Group(*self._with_warning(), Spinner("dots", Text(text))))
 
     def on_round_end(self, round_number: int, rows: Sequence[Row]) -> None:
         """Add the round to the table."""
@@ -94,13 +96,19 @@ class ProgressDisplay(Callback):
             line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
             done = "stopped" in rows[0] or round_number == self.config.rounds
             self.console.print(line + ("" if done else self._outlook()), soft_wrap=True, markup=False, emoji=False)
+            if self.stalls:
+                self.console.print(self.stalls, soft_wrap=True, markup=False, emoji=False)
 
     def on_run_end(self) -> None:
         """Stop updating the terminal."""
         if self._live:
-            self._live.update(self.table)
+            self._live.update(Group(*self._with_warning()))
             self._live.stop()
             self._live = None
+
+    def _with_warning(self) -> list[RenderableType]:
+        """The table and, if exploration stalls, a sentence about it."""
+        return [self.table, *([Text(self.stalls, style="yellow")] if self.stalls else [])]
 
     def _title(self) -> str:
         shown = "means; for the stopping rule, the largest value" if self.rule else "means"
@@ -138,6 +146,7 @@ class ProgressDisplay(Callback):
         cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
         cells += [_mean(rows, f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
+        self.stalls = stall_warning(rows, self.config.method, self.config.model)
         return cells
 
 

@@ -26,6 +26,7 @@ from sonde.evaluation import (
     run_task,
     score_on_model,
 )
+from sonde.evaluation._stalling import stall_warning
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
@@ -190,20 +191,19 @@ def _width(config: RunConfig, beta: float) -> str:
 
 
 def how_it_ended(store: RunStore) -> str | None:
-    """How a run with a stopping rule ended.
+    """How a run ended.
 
     Args:
         store: A finished run.
 
     Returns:
-        Why it stopped, or what it did not reach, as a sentence; None if it has no stopping rule.
+        Why its stopping rule ended it, or what it did not reach, and that its exploration stalls; None if there is nothing to
+        say.
     """
-    rule = store.config.stopping_rule
-    if rule is None:
-        return None
-    rows = store.load_metrics()
+    rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
-    return store.why_stopped() or rule.why_not(last, store.config.rounds)
+    ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
+    return " ".join(filter(None, (ending, stall_warning(last, config.method, config.model)))) or None
 
 
 def command() -> str:
