@@ -159,6 +159,11 @@ class Explorer:
         return round_keys(self.seeds, self.round)
 
     @double_precision
+    def evaluation_keys(self) -> Key[Array, " seeds"]:
+        """Keys of the starts and goals of evaluations, one per seed: the same in all rounds and for all methods."""
+        return round_keys(self.seeds, 0)
+
+    @double_precision
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
         """Plan the next round.
 

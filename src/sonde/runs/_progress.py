@@ -3,6 +3,7 @@
 On a terminal it is updated in place; elsewhere (a log, a pipe) each finished round is printed as one line.
 """
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -68,6 +69,7 @@ class ProgressDisplay(Callback):
         for column in self.columns:
             self.table.add_column(Text(column), justify="right")
         self.stalls: str | None = None
+        self.best: dict[tuple[int, str], float] = {}  # the best return so far, by seed and task
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
         for number in sorted({row["round"] for row in rows}):
@@ -141,13 +143,23 @@ class ProgressDisplay(Callback):
             self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
-            returned, solved = _mean(rows, f"return/{task_label(task)}"), _mean(rows, f"success/{task_label(task)}", 2)
-            cells.append(returned if solved == "-" else f"{returned} (success {solved})")
+            cells.append(self._returns(rows, task_label(task)))
         cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
         cells += [_mean(rows, f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
         self.stalls = stall_warning(rows, self.config.method, self.config.model)
         return cells
+
+    def _returns(self, rows: Sequence[Row], task: str) -> str:
+        """Return on a task, the best so far, and success, as means over seeds."""
+        key = f"return/{task}"
+        for row in rows:
+            if row.get(key) is not None:
+                self.best[row["seed"], task] = max(row[key], self.best.get((row["seed"], task), -math.inf))
+        returned, solved = _mean(rows, key), _mean(rows, f"success/{task}", 2)
+        best = _mean([{key: value} for (_, named), value in self.best.items() if named == task], key)
+        more = [*([f"best {best}"] if returned not in ("-", best) else []), *([f"success {solved}"] if solved != "-" else [])]
+        return f"{returned} ({', '.join(more)})" if more else returned
 
 
 def _choices(model: Auto, rows: Sequence[Row]) -> str:

@@ -56,8 +56,10 @@ def evaluations(
     planners: dict[str, Learned | None] = {"learned": learned}
     if oracle:
         planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.data), "random": None}
-    setup, seen_by = config.task_setup(task), {"learned": on_step}
-    return {name: evaluate(setup, planner, explorer.keys(), on_step=seen_by.get(name)) for name, planner in planners.items()}
+    setup, seen_by, keys, starts = config.task_setup(task), {"learned": on_step}, explorer.keys(), explorer.evaluation_keys()
+    return {
+        name: evaluate(setup, planner, keys, starts=starts, on_step=seen_by.get(name)) for name, planner in planners.items()
+    }
 
 
 def evaluation_report(
@@ -137,7 +139,7 @@ def robust_report(
         video: Path of a film of the robust plan for the first seed; None for no film.
     """
     film, label = _film(config, video), task_label(task)
-    setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.keys()
+    setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.evaluation_keys()
     learned = Learned(explorer.posterior, explorer.data)
     with console.status(Text(f"planning {label} on the model's mean ...")):
         plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
