@@ -159,6 +159,7 @@ TASKS = {
 }
 """The tasks of each setting that some figure shows; no others are evaluated."""
 
+
 def run_config(setting: str, method: str, rounds: int, seeds: int, *, lite: bool = False) -> RunConfig:
     """The config of a method in a setting, with seeds from 0."""
     one_of("setting", setting, SETTINGS)

@@ -278,7 +278,9 @@ def test_cross_fitted_coverage_is_right_where_both_halves_agree(x64):
     data = Data(jnp.zeros((count, 1)), jnp.zeros((count, 1)), jnp.asarray(errors), jnp.asarray(count))
     calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.ones(count, bool)))()
     np.testing.assert_allclose(calibration.after[:, 0], LEVELS, atol=0.03)
-    np.testing.assert_allclose(jnp.hypot(0.8 * calibration.factors.epistemic, 0.6 * calibration.factors.aleatoric), 3, rtol=0.05)
+    np.testing.assert_allclose(
+        jnp.hypot(0.8 * calibration.factors.epistemic, 0.6 * calibration.factors.aleatoric), 3, rtol=0.05
+    )
 
 
 @pytest.mark.slow

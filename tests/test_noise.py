@@ -30,8 +30,8 @@ def test_power_falls_with_frequency_to_the_exponent(drawn, exponent, dim):
 
 
 def published(exponent: float, samples: int, horizon: int, rng) -> np.ndarray:
-    """Power-law noise as iCEM takes it (Timmer and Koenig 1995): random Fourier components, then the transform and a theoretical
-    std, in which the constant component does not count."""
+    """Power-law noise as iCEM takes it (Timmer and Koenig 1995): random Fourier components, then the transform and a
+    theoretical std, in which the constant component does not count."""
     frequency = np.fft.rfftfreq(horizon)
     frequency[0] = frequency[1]
     amplitude = frequency ** (-exponent / 2)

@@ -39,8 +39,8 @@ class Varying(Posterior):
 
 
 def test_errors_are_compared_with_information_gains(x64):
-    """Errors grow with the first action: one seed's epistemic std does so too, and the other's falls. The second state changes a
-    thousand times as much as the first, which must not matter, and in the same way; the third never does."""
+    """Errors grow with the first action: one seed's epistemic std does so too, and the other's falls. The second state changes
+    a thousand times as much as the first, which must not matter, and in the same way; the third never does."""
     rng = np.random.default_rng(0)
     states, actions = rng.normal(size=(2, 50, 3)), rng.uniform(-1, 1, (2, 50, 1))
     change = (2 + actions) * np.sign(rng.normal(size=(2, 50, 3))) * [1.0, 1000.0, 0.0]
@@ -75,7 +75,9 @@ def test_exploration_stalls_where_the_model_is_too_certain_and_errs_where_it_pro
 
 def test_sentence_has_the_numbers_and_what_to_change():
     sentence = stall_warning(rows(STALLED, (6.0, -0.5), FINE), METHODS["opax"], LEARNED)
-    assert sentence is not None and sentence.startswith("Exploration stalls after round 3: on its new data the model erred 5.0 times")
+    assert sentence is not None and sentence.startswith(
+        "Exploration stalls after round 3: on its new data the model erred 5.0 times"
+    )
     assert "(rank correlation -0.40) in 2 of 3 seeds; if the system has no noise" in sentence
     assert "--model.noise fixed --model.noise-std 0.01" in sentence
     for model, advice in ((FIXED, "train it longer"), (GaussianProcess(), "--recalibrate")):

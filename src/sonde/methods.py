@@ -124,8 +124,9 @@ def method_named(name: str, like: Method | None = None) -> Method:
     method = METHODS[name]
     if like is None or like.imagination is None or method.imagination is None:
         return method
-    if name in OPAX_REWARD and isinstance(like.objective, LogUncertainty):
-        method = dataclasses.replace(method, objective=like.objective, label=name)
     shared = {field.name for field in dataclasses.fields(method.imagination)}
     kept = {f.name: getattr(like.imagination, f.name) for f in dataclasses.fields(like.imagination) if f.name in shared}
-    return dataclasses.replace(method, imagination=dataclasses.replace(method.imagination, **kept))
+    method = dataclasses.replace(method, imagination=dataclasses.replace(method.imagination, **kept))
+    if name in OPAX_REWARD and isinstance(like.objective, LogUncertainty):
+        return dataclasses.replace(method, objective=like.objective, label=name)
+    return method

@@ -1,7 +1,7 @@
 """Coloured noise: Gaussian sequences whose power falls with frequency as f^-exponent.
 
-Planners draw it as iCEM is published (Pinneri et al. 2021): power-law noise after Timmer and Koenig (1995), whose std is normalised
-by the components of all frequencies but zero, so that the constant component adds to it and the std is somewhat above 1.
+Planners draw it as iCEM is published (Pinneri et al. 2021): power-law noise after Timmer and Koenig (1995), whose std is
+normalised by the components of all frequencies but zero, so that the constant component adds to it and the std is above 1.
 """
 
 import functools

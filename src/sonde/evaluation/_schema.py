@@ -58,9 +58,9 @@ INFORMATION_RANK = MetricSpec(
     "information_rank",
     "Rank correlation of error and information gain on new data",
     "",
-    "Spearman's rank correlation, over the round's measurements, of the error of the model from before the round (root mean square "
-    "over state dimensions, each in units of the spread of its changes) and the information gain that it promised: at 0 or below, "
-    "the gain does not find where the model errs.",
+    "Spearman's rank correlation, over the round's measurements, of the error of the model from before the round (root mean "
+    "square over state dimensions, each in units of the spread of its changes) and the information gain that it promised: at 0 "
+    "or below, the gain does not find where the model errs.",
     drawn=False,
 )
 PLANNED_INFORMATION = MetricSpec(
@@ -115,6 +115,14 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         log=True,
         column="model error",
         digits=4,
+    ),
+    MetricSpec(
+        "model_rmse_tasks",
+        "Error of the mean model where tasks happen (RMSE)",
+        "state units",
+        "Root mean square error of the predicted next state over recorded states and actions of good policies for the tasks; "
+        "for worlds of the control suite.",
+        log=True,
     ),
     MetricSpec(
         "model_nll",

@@ -71,8 +71,8 @@ class RunConfig:
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
     evaluation_rollouts: int = 1
-    """Rollouts of each evaluation; results are averaged. Their starts and, if the task has goals, their goals are drawn once for
-    each seed and task: they are the same in all rounds and for all methods."""
+    """Rollouts of each evaluation; results are averaged. Their starts and, if the task has goals, their goals are drawn once
+    for each seed and task: they are the same in all rounds and for all methods."""
     evaluation_imagination: Imagination = field(default_factory=Mean)
     """How the plans of tasks are imagined: on the model's mean, or on average over an ensemble's members."""
     evaluate_every: int = 1

@@ -64,7 +64,7 @@ def adversary_controls(
 
 
 class ActorPolicy(Policy):
-    """The mean of an actor, or samples from it; of its controls, only the action is used (the others are for the imagination)."""
+    """The mean of an actor, or samples from it; of its controls, only the action is used, the others are imagined."""
 
     network: Network
     normaliser: Normaliser

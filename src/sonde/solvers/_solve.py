@@ -14,7 +14,6 @@ from sonde.solvers._base import Planner, Solver
 from sonde.solvers._policy import Policy
 from sonde.solvers._problem import ControlProblem
 
-
 Purpose = Literal["policy", "exploration_policy", "first_policy"]
 """The method of `Solver` that makes the policy: for a task, for exploration, or for its first round."""
 
