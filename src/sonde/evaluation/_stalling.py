@@ -15,11 +15,11 @@ from sonde.objectives import TaskReward
 
 TOO_CERTAIN = 2.0
 """Overconfidence from which the model hides errors: the root mean square of a round's errors in promised stds is 1 for a model
-that is right. Alone it does not tell, since ensembles that went on exploring had 1.4 to 2.6, and those that had stopped 2.6 to
-21 (experiments/NOTES.md, "Overconfidence that stalls exploration")."""
+that is right. Alone it does not tell: a run that went on exploring had 1.4 to 2.6, models with learned noise whose gain avoided
+their errors 2.6 and 3.9 (experiments/NOTES.md, "Overconfidence that stalls exploration")."""
 UNRELATED = 0.0
 """Rank correlation of error and information gain below which the gain prefers points that are known better than others. It was
-0.1 to 0.9 for the ensembles that went on exploring and -0.3 to -0.4 for those that had stopped."""
+0.1 to 0.9 in the first case and -0.3 to -0.4 in the second."""
 
 
 def stall_warning(rows: Sequence[Mapping[str, Any]], method: Method, model: Model) -> str | None:
