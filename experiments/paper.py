@@ -159,12 +159,6 @@ TASKS = {
 }
 """The tasks of each setting that some figure shows; no others are evaluated."""
 
-EVALUATIONS = {"mountain-car": 5, "reacher": 20}
-"""Rollouts of each evaluation where the start is random and a policy costs nothing to run again; elsewhere the preset's."""
-
-EVALUATE_EVERY = {"reacher": 3}
-"""Rounds between evaluations where one costs as much as a round; elsewhere the preset's, which for most is one."""
-
 
 def run_config(setting: str, method: str, rounds: int, seeds: int, *, lite: bool = False) -> RunConfig:
     """The config of a method in a setting, with seeds from 0."""
@@ -175,7 +169,5 @@ def run_config(setting: str, method: str, rounds: int, seeds: int, *, lite: bool
         rounds=rounds,
         seeds=seeds,
         evaluation_tasks=TASKS[setting],
-        evaluation_rollouts=EVALUATIONS.get(setting, chosen.evaluation_rollouts),
-        evaluate_every=EVALUATE_EVERY.get(setting, chosen.evaluate_every),
         capacity=None,
     )

@@ -21,6 +21,7 @@ from sonde import (
     rollout,
 )
 from sonde.data import HELD_OUT_BLOCK, Data, SystemSpec
+from sonde.imagination import NoiseDraws, Optimistic
 from sonde.models import MemberPredictions, Posterior, Prediction
 from sonde.models._calibration import (
     LEVELS,
@@ -31,6 +32,7 @@ from sonde.models._calibration import (
     coverage,
     fit_factors,
 )
+from sonde.objectives import information_gain
 from sonde.worlds import Pendulum
 from tiny import TINY
 
@@ -173,14 +175,18 @@ def test_noise_that_is_right_survives_an_epistemic_std_that_is_too_small(x64):
     assert abs(np.median(aleatoric) - 1) < 0.1 and np.sqrt(np.mean(np.log(aleatoric) ** 2)) < 0.2
 
 
-def test_both_factors_are_equal_where_data_do_not_distinguish_them(x64):
-    """Stds that are the same in every row: only their sum is determined, and it is twice too large."""
+@pytest.mark.parametrize("true_std, alpha_range, gamma_range", [(3.0, (3.2, 3.8), (0.9, 1.4)), (0.5, (0.2, 0.45), (0.6, 0.85))])
+def test_alpha_takes_the_correction_where_data_do_not_distinguish_the_stds(x64, true_std, alpha_range, gamma_range):
+    """Stds that are the same in every row, so only their sum is determined; the same factor on both would cancel in the
+    information gain. With noise as predicted, an error of 3 stds needs alpha = sqrt((9 - 0.36) / 0.64) = 3.7; half a std is
+    less than the noise alone, so gamma has to give way too."""
     count, rng = 1000, np.random.default_rng(0)
     prediction = Prediction(jnp.zeros((count, 1)), jnp.full((count, 1), 0.8), jnp.full((count, 1), 0.6))
-    truth = jnp.asarray(0.5 * spread_evenly(count, rng)[:, None])
+    truth = jnp.asarray(true_std * spread_evenly(count, rng)[:, None])
     factors = find_factors(prediction, truth, jnp.ones(count, bool))
-    np.testing.assert_allclose(factors.epistemic, 0.5, rtol=0.05)
-    np.testing.assert_allclose(factors.aleatoric, factors.epistemic, rtol=1e-9)
+    alpha, gamma = float(factors.epistemic[0]), float(factors.aleatoric[0])
+    assert alpha_range[0] < alpha < alpha_range[1] and gamma_range[0] < gamma < gamma_range[1]
+    np.testing.assert_allclose(np.hypot(0.8 * alpha, 0.6 * gamma), true_std, rtol=0.03)
 
 
 def test_wide_intervals_have_the_stated_coverage_under_heavy_tails(x64):
@@ -272,7 +278,9 @@ def test_cross_fitted_coverage_is_right_where_both_halves_agree(x64):
     data = Data(jnp.zeros((count, 1)), jnp.zeros((count, 1)), jnp.asarray(errors), jnp.asarray(count))
     calibration = jax.jit(lambda: calibrate(Everywhere(), data, jnp.ones(count, bool)))()
     np.testing.assert_allclose(calibration.after[:, 0], LEVELS, atol=0.03)
-    np.testing.assert_allclose(calibration.factors.epistemic, 3, rtol=0.05)
+    np.testing.assert_allclose(
+        jnp.hypot(0.8 * calibration.factors.epistemic, 0.6 * calibration.factors.aleatoric), 3, rtol=0.05
+    )
 
 
 @pytest.mark.slow
@@ -295,6 +303,33 @@ def test_recalibrated_posterior_has_recalibrated_members(x64):
     np.testing.assert_allclose(prediction.members.means, [[-0.6, -1.4], [2.6, -0.6]])
     np.testing.assert_allclose(prediction.members.stds, [[1.8, 0.6]] * 2)
     np.testing.assert_allclose(posterior.member(jnp.asarray(3)).predict(x, u).aleatoric_std, [1.8, 0.6])
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 3.0])
+def test_information_gain_and_optimism_respond_to_alpha(x64, alpha):
+    """The objective is 1/2 sum_j log(1 + (alpha s_j)^2 / sigma_j^2), and eta = 1 imagines mean + beta alpha s_j."""
+    factors = Factors(jnp.full(2, alpha), jnp.ones(2))
+    x, u = jnp.array([1.0, -1.0]), jnp.zeros(1)
+    prediction = RecalibratedPosterior(Everywhere(), factors).predict(x, u)
+    expected = 0.5 * 2 * np.log(1 + (alpha * 0.8) ** 2 / 0.6**2)
+    np.testing.assert_allclose(information_gain(prediction), expected, rtol=1e-12)
+    draws = NoiseDraws(jnp.zeros(2), jnp.zeros(2), jnp.zeros(()))
+    np.testing.assert_allclose(Optimistic(beta=2.0).next_state(prediction, jnp.ones(2), draws), x + 2 * alpha * 0.8, rtol=1e-12)
+
+
+def test_recalibrating_an_overconfident_model_raises_its_information_gain(x64):
+    """Errors are five times the promised std in every row: what follows must be the closed form at the fitted alpha."""
+    count, rng = 500, np.random.default_rng(0)
+    states, zeros = jnp.asarray(rng.normal(size=(count, 1))), jnp.zeros((count, 1))
+    data = Data(states, zeros, states + 5 * spread_evenly(count, rng)[:, None], jnp.asarray(count))
+    factors = jax.jit(lambda: calibrate(Everywhere(), data, jnp.ones(count, bool)))().factors
+    alpha, gamma = float(factors.epistemic[0]), float(factors.aleatoric[0])
+    prediction = RecalibratedPosterior(Everywhere(), factors).predict(states[0], zeros[0])
+    gain = float(information_gain(prediction))
+    np.testing.assert_allclose(gain, 0.5 * np.log(1 + (alpha * 0.8) ** 2 / (gamma * 0.6) ** 2), rtol=1e-9)
+    own = 0.5 * np.log(1 + 0.8**2 / 0.6**2)
+    believed = 0.5 * np.log(1 + (25 - 0.36) / 0.36)  # the error left beside the noise that was predicted
+    assert alpha > 5 and own + 1 < gain and abs(gain - believed) < 0.5
 
 
 # ---- explorers ---------------------------------------------------------------------------------------------------------------
@@ -335,7 +370,8 @@ def held_out_rows(it: Explorer) -> np.ndarray:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_explorer_predicts_with_recalibrated_stds(kind):
-    it, x, u = explorer_after(kind, measured()), np.array([0.3, -0.5, 1.2]), np.array([0.4])
+    rows = held_out_rows(explorer_after(kind, measured()))
+    it, x, u = explorer_after(kind, measured(rows)), np.array([0.3, -0.5, 1.2]), np.array([0.4])  # so that factors are not 1
     assert isinstance(it.posterior, RecalibratedPosterior) and it.calibration is not None
     alpha, gamma = (np.asarray(factor)[0] for factor in (it.calibration.factors.epistemic, it.calibration.factors.aleatoric))
     assert np.abs(np.log(alpha)).max() > 0.05 and np.abs(np.log(gamma)).max() > 0.05

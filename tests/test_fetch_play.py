@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from sonde.data import Trajectory
-from sonde.imagination import MemberTrajectories
+from sonde.imagination import Mean, MemberTrajectories, TrajectorySampling
 from sonde.models import ProbabilisticEnsemble
+from sonde.objectives import InformationGain, LogUncertainty
 from sonde.runs import RunConfig
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import TaskSettings
@@ -102,6 +103,21 @@ def test_episode_metrics_are_means_over_rollouts():
     # as one rollout, the block would seem to have moved to its start in the second one
     apart = np.linalg.norm(block_positions(rollouts[0, 0]) - block_positions(rollouts[1, 0]))
     assert apart > 0.025 and episode_metrics(world, part(rollouts[0]))["interaction/moving"][0] == each.moving[0]
+
+
+@pytest.mark.parametrize("name", ["fetch-construction", "fetch-construction-lite"])
+def test_active_methods_maximise_the_same_intrinsic_reward(name):
+    """Only what they imagine differs; from one baseline to the other it stays so, and elsewhere it is the information gain."""
+    config = preset(name)
+    assert config.method.name == "opax-heuristic" and isinstance(config.method.objective, LogUncertainty)
+    for method, imagination in (("pets-ae", TrajectorySampling), ("mean-ae", Mean)):
+        chosen = config.with_method(method)
+        assert chosen.method.objective == config.method.objective
+        assert isinstance(chosen.method.imagination, imagination) and chosen.method.name == method
+        assert chosen.with_method("mean-ae").method.objective == config.method.objective
+        assert preset("cheetah").with_method(method).method.objective == InformationGain()
+        assert from_json(RunConfig, to_json(chosen), "config.json") == chosen
+    assert config.with_method("opax").method.objective == InformationGain()
 
 
 def test_presets_have_the_papers_numbers():

@@ -389,7 +389,7 @@ class Counted(HostWorld):
         return self.copies
 
     def reachable(self):
-        return _sampling.reachable_by_noise(self, 4, 15, points=60)
+        return _sampling.visited_by_noise(self, 4, 15, points=60)
 
 
 def test_reachable_rollouts_restart_episodes_that_end():
@@ -400,7 +400,7 @@ def test_reachable_rollouts_restart_episodes_that_end():
     counts = np.unique(found.states, return_counts=True)[1]
     np.testing.assert_array_equal(counts, [16, 16, 16, 6, 6])
     with pytest.raises(SondeError, match="cannot be sampled"):
-        _sampling.reachable_by_noise(world, 2, 3, points=7)
+        _sampling.visited_by_noise(world, 2, 3, points=7)
 
 
 def test_noise_actions_have_all_colours_and_amplitudes():

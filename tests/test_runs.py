@@ -25,7 +25,7 @@ from tiny import TINY, TINY_OPTIONS
 from user_parts import LargestAction
 
 KEYS = {
-    *("seed", "round", "transitions", "prediction_error", "overconfidence"),
+    *("seed", "round", "transitions", "prediction_error", "overconfidence", "information_rank"),
     *("planned_information_gain", "realised_information_gain"),
     *("max_epistemic", "max_epistemic_common", "mean_epistemic", "model_rmse", "model_nll", "calibration_error"),
     *("return/swing-up", "return/keep-down", "seconds/plan", "seconds/fit", "seconds/world", "seconds/evaluate"),

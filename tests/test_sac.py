@@ -9,8 +9,10 @@ import pytest
 from scipy import integrate, stats
 
 from sonde import (
+    METHODS,
     SAC,
     Controller,
+    Explorer,
     Learned,
     ProbabilisticEnsemble,
     RunConfig,
@@ -23,7 +25,7 @@ from sonde import (
     rollout,
 )
 from sonde._internal.randomness import for_purpose, round_keys
-from sonde.data import Data
+from sonde.data import Data, SystemSpec
 from sonde.imagination import Mean, Optimistic
 from sonde.models import Posterior, Prediction
 from sonde.objectives import TaskReward
@@ -173,6 +175,43 @@ def test_eta_is_part_of_the_policy(tmp_path):
     for x in np.asarray(data.states[0, :5]):
         expected = one.act(None, jnp.asarray(x), jax.random.key(0))[0]
         np.testing.assert_allclose(deployed(x), expected, atol=1e-5)
+
+
+def drawn_actions(policy, x, count):
+    """Actions [count, S] of a policy in one state, each with a key of its own."""
+    act = lambda one, key: one.act(None, x, key)[0][0]
+    keys = jax.random.split(jax.random.key(5), count)
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(act, in_axes=(0, None)), in_axes=(None, 0)))(policy, keys))
+
+
+@pytest.mark.slow
+def test_exploration_samples_the_actor_and_tasks_use_its_mean():
+    """Samples follow the actor's squashed Gaussian (Kolmogorov-Smirnov), and both policies have the same network."""
+    small = dataclasses.replace(SMALL, training_steps=1, gradient_steps=5)
+    problem, data, keys = uncertain_problem(), some_data(), jax.random.split(jax.random.key(3), 1)
+    task, explore = (solve(small, problem, data, keys, purpose) for purpose in ("policy", "exploration_policy"))
+    for a, b in zip(jax.tree.leaves(task), jax.tree.leaves(explore), strict=True):
+        np.testing.assert_array_equal(a, b)
+    x = data.states[0, 0]
+    one = jax.tree.map(lambda leaf: leaf[0], task)
+    output = np.asarray(one.network(one.normaliser(x)[None])[0], np.float64)
+    mean, std = output[0], np.exp(-5 + 3.5 * (np.tanh(output[3]) + 1))
+    np.testing.assert_allclose(drawn_actions(task, x, 3), np.tanh(mean), rtol=1e-5)
+    before_tanh = np.arctanh(drawn_actions(explore, x, 2000)[:, 0])
+    assert stats.kstest(before_tanh, stats.norm(mean, std).cdf).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_first_round_samples_an_untrained_actor():
+    """Training settings that would diverge do not matter, and the actions vary."""
+    wild = dataclasses.replace(SMALL, actor_learning_rate=1e30)
+    model = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
+    explorer = Explorer(METHODS["opax"], model, wild, SystemSpec.of_size(2, 1), capacity=10)
+    policy = explorer.ask().policy
+    untrained = wild._init(uncertain_problem(), jax.random.split(for_purpose(round_keys([0], 0), "solve")[0])[0]).actor
+    for a, b in zip(jax.tree.leaves(policy.network), jax.tree.leaves(untrained), strict=True):
+        np.testing.assert_allclose(a[0], b, atol=1e-6)
+    assert drawn_actions(policy, jnp.zeros(2), 500).std() > 0.1
 
 
 @pytest.mark.slow

@@ -19,6 +19,10 @@ After each round a run writes one line of JSON per seed to `metrics.jsonl`. This
 of a task or of a phase. What is not known or not defined, such as the first `prediction_error`, is `null` or missing.
 [Callbacks and metrics](callbacks-and-metrics.md) explains how to add a metric of your own.
 
+*The reachable set* is what models are evaluated on (`World.reachable`). For the pendulum, the mountain car and worlds of your
+own it covers what can be reached; for MuJoCo and Gymnasium it is what coloured noise and, on the Fetch arm, scripts visit, and
+policies go further. Hence a second set for the control suite, `model_rmse_tasks`.
+
 *Shown*: metrics with `figure` have a panel in figures of curves, those with `progress` a column in the progress display (which
 also shows tasks and seconds), and those with `until` can end a run (`--until`).
 

@@ -159,6 +159,11 @@ class Explorer:
         return round_keys(self.seeds, self.round)
 
     @double_precision
+    def evaluation_keys(self) -> Key[Array, " seeds"]:
+        """Keys of the starts and goals of evaluations, one per seed: the same in all rounds and for all methods."""
+        return round_keys(self.seeds, 0)
+
+    @double_precision
     def ask(self, budget: float | None = None, rate: float | int | None = None) -> Controller:
         """Plan the next round.
 
@@ -175,7 +180,8 @@ class Explorer:
             policy = RandomPolicy(self.spec.action_dim)
         else:
             problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
-            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"))
+            purpose = "exploration_policy" if self.transitions else "first_policy"
+            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"), purpose)
         return Controller(policy, self.keys(), self.spec.state_dim, budget)
 
     @double_precision

@@ -108,12 +108,17 @@ SUMMARIES = {
 """Descriptions for `sonde list`."""
 
 
+OPAX_REWARD = ("mean-ae", "pets-ae")
+"""Methods that maximise the intrinsic reward of OpAx and differ from it in what they imagine."""
+
+
 def method_named(name: str, like: Method | None = None) -> Method:
     """Look up a method by name.
 
     Args:
         name: A name in `METHODS`.
-        like: A method whose imagination settings (particles, noise, beta) are kept where the new one has them too.
+        like: A method whose imagination settings (particles, noise, beta) are kept where the new one has them too. Where it
+            has the intrinsic reward of `opax-heuristic`, methods that differ from OpAx in what they imagine keep that as well.
     """
     one_of("method", name, METHODS)
     method = METHODS[name]
@@ -121,4 +126,7 @@ def method_named(name: str, like: Method | None = None) -> Method:
         return method
     shared = {field.name for field in dataclasses.fields(method.imagination)}
     kept = {f.name: getattr(like.imagination, f.name) for f in dataclasses.fields(like.imagination) if f.name in shared}
-    return dataclasses.replace(method, imagination=dataclasses.replace(method.imagination, **kept))
+    method = dataclasses.replace(method, imagination=dataclasses.replace(method.imagination, **kept))
+    if name in OPAX_REWARD and isinstance(like.objective, LogUncertainty):
+        return dataclasses.replace(method, objective=like.objective, label=name)
+    return method

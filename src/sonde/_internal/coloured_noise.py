@@ -1,4 +1,8 @@
-"""Coloured noise: Gaussian sequences whose power falls with frequency as f^-exponent."""
+"""Coloured noise: Gaussian sequences whose power falls with frequency as f^-exponent.
+
+Planners draw it as iCEM is published (Pinneri et al. 2021): power-law noise after Timmer and Koenig (1995), whose std is
+normalised by the components of all frequencies but zero, so that the constant component adds to it and the std is above 1.
+"""
 
 import functools
 
@@ -30,6 +34,26 @@ def colouring(horizon: int, exponent: float) -> np.ndarray:
     return first_column[(steps[:, None] - steps[None, :]) % horizon]
 
 
+def published_std(horizon: int, exponent: float) -> float:
+    """Std at every step of the noise that iCEM is published with.
+
+    Its components have the amplitudes of `colouring`; it is divided by a std that leaves out frequency zero and, where the
+    horizon is even, counts half of the power at the highest frequency.
+
+    Args:
+        horizon: Length of the sequences H. A single step, for which nothing is published, has unit variance.
+        exponent: Power of the frequency with which the spectral power falls.
+    """
+    if horizon == 1:
+        return 1.0
+    frequency = np.fft.rfftfreq(horizon)[1:]
+    power = frequency**-exponent
+    highest = np.arange(1, len(power) + 1) == horizon / 2
+    # each frequency but these two counts twice, for its cosine and its sine
+    all_power = power[0] + np.sum(np.where(highest, 1.0, 2.0) * power)
+    return float(np.sqrt(all_power / np.sum(np.where(highest, 0.5, 2.0) * power)))
+
+
 def coloured_noise(key: Key[Array, ""], samples: int, horizon: int, dim: int, exponent: float) -> Float[Array, "P H dim"]:
     """Draw noise that is coloured over time and independent across samples and dimensions.
 
@@ -41,8 +65,8 @@ def coloured_noise(key: Key[Array, ""], samples: int, horizon: int, dim: int, ex
         exponent: Power of the frequency with which the spectral power falls.
 
     Returns:
-        Standard normal at each step [P, H, dim].
+        Normal at each step, with mean 0 and std `published_std` [P, H, dim].
     """
     # single precision is enough for random numbers and twice as fast to draw
     white = jax.random.normal(key, (samples, dim, horizon), dtype="float32").astype(float)
-    return (white @ colouring(horizon, exponent).T).swapaxes(1, 2)
+    return (white @ (published_std(horizon, exponent) * colouring(horizon, exponent).T)).swapaxes(1, 2)

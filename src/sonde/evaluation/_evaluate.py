@@ -89,7 +89,7 @@ def run_task(
     Args:
         setup: The task.
         policy: The policy, with a leading axis S on its arrays.
-        keys: Keys of the round, one per seed.
+        keys: Keys of the rollouts, with their starts and goals, one per seed.
         pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
 
@@ -119,6 +119,7 @@ def evaluate(
     learned: Learned | None,
     keys: Key[Array, " seeds"],
     *,
+    starts: Key[Array, " seeds"] | None = None,
     pool: SimulatorPool | None = None,
     on_step: OnStep | None = None,
 ) -> Evaluation:
@@ -128,13 +129,16 @@ def evaluate(
         setup: The task.
         learned: What was learned; `Learned(TrueDynamics(world))` gives the oracle, None uniformly random actions.
         keys: Keys of the round, one per seed (`Explorer.keys()`).
+        starts: Keys of the rollouts with their starts and goals, where these should not depend on the round
+            (`Explorer.evaluation_keys()`); by default those of the round.
         pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
 
     Returns:
         Returns and success per seed, and the first rollout.
     """
-    return run_task(setup, plan_task(setup, learned, keys), keys, pool=pool, on_step=on_step)
+    policy = plan_task(setup, learned, keys)
+    return run_task(setup, policy, keys if starts is None else starts, pool=pool, on_step=on_step)
 
 
 def normalised_score(returns: np.ndarray, random: np.ndarray, oracle: np.ndarray) -> np.ndarray:

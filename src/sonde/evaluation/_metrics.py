@@ -1,6 +1,7 @@
 """How good a model is: on the reachable set of its world, which planners never see, and on the round it has just predicted."""
 
 import functools
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -41,6 +42,8 @@ class ReachableSet(eqx.Module):
     """True next states, with the world's noise."""
     box: tuple[Float[Array, "M dx"], Float[Array, "M du"]] | None
     """States and actions of the world's narrow box, if it has one."""
+    tasks: tuple[Float[Array, "L dx"], Float[Array, "L du"], Float[Array, "L dx"]] | None = None
+    """Transitions that good policies for the world's tasks visit, if they are recorded."""
 
 
 @functools.cache
@@ -54,10 +57,14 @@ def reachable_set(world: World) -> ReachableSet | None:
     Returns:
         The set, or None where it is not known.
     """
-    reachable, box = world.reachable(), world.narrow_box()
+    reachable, box, tasks = world.reachable(), world.narrow_box(), world.task_transitions()
     if reachable is None:
         return None
-    return ReachableSet(*map(jnp.asarray, reachable), None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])))
+    return ReachableSet(
+        *map(jnp.asarray, reachable),
+        box=None if box is None else (jnp.asarray(box[0]), jnp.asarray(box[1])),
+        tasks=None if tasks is None else (jnp.asarray(tasks[0]), jnp.asarray(tasks[1]), jnp.asarray(tasks[2])),
+    )
 
 
 def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
@@ -79,13 +86,17 @@ def _common_uncertainty(data: Data, points: ReachableSet) -> Float[Array, ""]:
 @eqx.filter_jit
 def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> dict[str, Array]:
     def one_seed(posterior: Posterior, data: Data) -> dict[str, Array]:
-        box_states, box_actions = points.box or (points.states[:0], points.actions[:0])
-        # one call for both sets, which compiles in half the time of two
-        states = jnp.concatenate([points.states, box_states])
-        both = predict_many(posterior, states, jnp.concatenate([points.actions, box_actions]))
-        count = points.states.shape[0]
-        prediction, in_box = jax.tree.map(lambda leaf: leaf[:count], both), jax.tree.map(lambda leaf: leaf[count:], both)
-        narrow = {} if points.box is None else {"max_epistemic_box": jnp.max(jnp.linalg.norm(in_box.epistemic_std, axis=-1))}
+        # one call for all sets, which compiles in the time of one
+        sets = [(points.states, points.actions), points.box or (), (points.tasks or ())[:2]]
+        states, actions = (jnp.concatenate(column) for column in zip(*filter(None, sets), strict=True))
+        everything = predict_many(posterior, states, actions)
+        count, before_tasks = points.states.shape[0], states.shape[0] - (points.tasks[0].shape[0] if points.tasks else 0)
+        part = lambda start, end: jax.tree.map(lambda leaf: leaf[start:end], everything)
+        prediction, others = part(0, count), dict[str, Array]()
+        if points.box is not None:
+            others["max_epistemic_box"] = jnp.max(jnp.linalg.norm(part(count, before_tasks).epistemic_std, axis=-1))
+        if points.tasks is not None:
+            others["model_rmse_tasks"] = _rmse(points.tasks[2] - part(before_tasks, None).mean)
         error = points.next_states - prediction.mean
         variance = prediction.epistemic_std**2 + prediction.aleatoric_std**2
         uncertainty = jnp.linalg.norm(prediction.epistemic_std, axis=-1)
@@ -93,8 +104,8 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
             "max_epistemic": jnp.max(uncertainty),
             "mean_epistemic": jnp.mean(uncertainty),
             "max_epistemic_common": _common_uncertainty(data, points),
-            **narrow,
-            "model_rmse": jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1))),
+            **others,
+            "model_rmse": _rmse(error),
             "model_nll": jnp.mean(0.5 * (error**2 / variance + jnp.log(2 * jnp.pi * variance))),
             "calibration_error": calibration_error(coverage(prediction, points.next_states, jnp.ones(count, bool))),
         }
@@ -102,6 +113,10 @@ def _model_metrics(posterior: Posterior, data: Data, points: ReachableSet) -> di
     seeds, tree = data.count.shape[0], (posterior, data)
     bytes_each = low_rank_bytes(data.capacity, COMMON_RANK) + PREDICTION_BYTES
     return in_chunks(lambda seed: one_seed(*jax.tree.map(lambda leaf: leaf[seed], tree)), seeds, bytes_each)
+
+
+def _rmse(error: Float[Array, "N dx"]) -> Float[Array, ""]:
+    return jnp.sqrt(jnp.mean(jnp.sum(error**2, axis=-1)))
 
 
 @double_precision
@@ -171,7 +186,8 @@ def prediction_errors(
     Returns:
         `prediction_error`: root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in
         state units [S]. `overconfidence`: root mean square of the errors over the promised stds, epistemic and aleatoric
-        together [S].
+        together [S]. `information_rank`: rank correlation of errors and information gains over the points [S]; NaN where either
+        is constant.
     """
     prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     errors = np.abs(next_states - prediction.mean)
@@ -179,7 +195,30 @@ def prediction_errors(
     promised = np.hypot(prediction.epistemic_std, prediction.aleatoric_std)
     with np.errstate(divide="ignore"):
         in_stds = np.divide(errors, promised, out=np.zeros_like(errors), where=errors > 0)  # no error is no overconfidence
+    spread = np.std(next_states - states, axis=1, keepdims=True)
+    relative = np.divide(errors, spread, out=np.zeros_like(errors), where=spread > 0)
+    points = zip(np.sqrt(np.mean(relative**2, axis=-1)), prediction.information, strict=True)
     return {
         "prediction_error": np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1)),
         "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
+        "information_rank": np.array([rank_correlation(*seed) for seed in points]),
     }
+
+
+def rank_correlation(one: Float[np.ndarray, " N"], other: Float[np.ndarray, " N"]) -> float:
+    """Spearman's rank correlation; equal numbers share their mean rank.
+
+    Args:
+        one: Numbers.
+        other: As many numbers.
+
+    Returns:
+        The correlation of their ranks; NaN where one of them is constant.
+    """
+    ranks = []
+    for numbers in (one, other):
+        _, place, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[place])
+    first, second = (rank - rank.mean() for rank in ranks)
+    size = np.sqrt(np.sum(first**2) * np.sum(second**2))
+    return float(np.sum(first * second) / size) if size > 0 else math.nan

@@ -54,6 +54,15 @@ OVERCONFIDENCE = MetricSpec(
     "divided by the std that it promised, epistemic and aleatoric together: above 1 it was too certain.",
     drawn=False,
 )
+INFORMATION_RANK = MetricSpec(
+    "information_rank",
+    "Rank correlation of error and information gain on new data",
+    "",
+    "Spearman's rank correlation, over the round's measurements, of the error of the model from before the round (root mean "
+    "square over state dimensions, each in units of the spread of its changes) and the information gain that it promised: at 0 "
+    "or below, the gain does not find where the model errs.",
+    drawn=False,
+)
 PLANNED_INFORMATION = MetricSpec(
     "planned_information_gain",
     "Planned information gain",
@@ -97,6 +106,7 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     REALISED_INFORMATION,
     PREDICTION_ERROR,
     OVERCONFIDENCE,
+    INFORMATION_RANK,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",
@@ -105,6 +115,14 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         log=True,
         column="model error",
         digits=4,
+    ),
+    MetricSpec(
+        "model_rmse_tasks",
+        "Error of the mean model where tasks happen (RMSE)",
+        "state units",
+        "Root mean square error of the predicted next state over recorded states and actions of good policies for the tasks; "
+        "for worlds of the control suite.",
+        log=True,
     ),
     MetricSpec(
         "model_nll",

@@ -33,7 +33,7 @@ class TaskSetup:
     horizon: int
     """Steps of each rollout."""
     rollouts: int = 1
-    """Rollouts per seed, each from a new start and for a new goal, if the task has goals; results are averaged."""
+    """Rollouts per seed, each from its own start and for its own goal, if the task has goals; results are averaged."""
     max_copies: int = MAX_COPIES
     """Most copies of the world that run at the same time."""
     imagination: Imagination = field(default_factory=Mean)

@@ -5,7 +5,9 @@ output achieve that: alpha on the epistemic std and gamma on the aleatoric std. 
 noise is overestimated, as with a noise floor on a deterministic system, it would shrink the epistemic std to nothing; where the
 noise is right, it would not notice an epistemic std that is far too small. Hence two steps:
 
-1. rho = gamma / alpha by held-out likelihood: which of the two stds explains where the large errors are.
+1. rho = gamma / alpha by held-out likelihood: which of the two stds explains where the large errors are. Where the measurements
+   do not tell, the noise is believed rather than the disagreement, and alpha takes most of the correction: with the same factor
+   on both stds nothing would change in the information gain, which is a function of their ratio.
 2. alpha by coverage: how wide the intervals must be.
 3. Both towards 1 by their sampling error. Two free factors gain about a nat of likelihood from chance alone, and on twenty
    measurements of a model that is right they would be off by 30 %. So their logarithms are multiplied by 1 - `CHANCE` /
@@ -32,7 +34,10 @@ LEVELS = np.linspace(0.1, 0.9, 9)
 FITTED_LEVELS = np.asarray([0.8, 0.9, 0.95])
 """Confidence levels that alpha is fitted to."""
 RATIOS = np.geomspace(0.1, 10.0, 41)
-"""Grid of values of rho; its logarithm has a standard normal prior."""
+"""Grid of values of rho."""
+EPISTEMIC_PRIOR, ALEATORIC_PRIOR = 1.0, 0.3
+"""Stds of the normal priors on log alpha and log gamma. All measurements inform one noise std per output, while nothing was
+measured of the disagreement away from them, hence the narrower prior on gamma."""
 WIDTHS = np.geomspace(0.05, 20.0, 161)
 """Grid of values of alpha."""
 CHANCE = 2.0
@@ -178,9 +183,11 @@ def fit_factors(
 
     def log_likelihood(ratio):
         # at the width that is best for the ratio
-        width = jnp.sum(squared_error / variance(ratio), axis=0, where=these) / count
-        fit = jnp.sum(jnp.log(variance(ratio)), axis=0, where=these) + count * jnp.log(width)
-        return -0.5 * (fit + jnp.log(ratio) ** 2)
+        squared_width = jnp.sum(squared_error / variance(ratio), axis=0, where=these) / count
+        fit = jnp.sum(jnp.log(variance(ratio)), axis=0, where=these) + count * jnp.log(squared_width)
+        log_alpha = 0.5 * jnp.log(squared_width)
+        prior = (log_alpha / EPISTEMIC_PRIOR) ** 2 + ((log_alpha + jnp.log(ratio)) / ALEATORIC_PRIOR) ** 2
+        return -0.5 * (fit + prior)
 
     ratios = jnp.asarray(RATIOS)
     # without any error, the likelihood does not determine the ratio

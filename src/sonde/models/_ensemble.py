@@ -82,8 +82,9 @@ class ProbabilisticEnsemble(Model):
     width: int = 256
     """Units of each hidden layer."""
     noise: Literal["learned", "fixed"] = "learned"
-    """learned: a head of each network predicts the noise std in each state. fixed: noise_std everywhere, for deterministic
-    systems; the networks then learn the mean only."""
+    """learned: a head of each network predicts the noise std in each state, for systems whose noise is real and unknown. fixed:
+    noise_std everywhere, for deterministic systems; the networks then learn the mean only. On a deterministic system learned
+    noise grows where the means err, and the information gain, which divides by it, avoids the places to explore."""
     noise_std: float = 0.05
     """Std of the noise when it is fixed, in stds of what the networks learn (the targets, or what an affine part leaves)."""
     noise_floor: float = 0.01

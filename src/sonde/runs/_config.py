@@ -71,7 +71,8 @@ class RunConfig:
     evaluation_horizon: int = 200
     """Steps of each zero-shot evaluation of a task."""
     evaluation_rollouts: int = 1
-    """Rollouts of each evaluation, from a new start and for a new goal, if the task has goals; results are averaged."""
+    """Rollouts of each evaluation; results are averaged. Their starts and, if the task has goals, their goals are drawn once
+    for each seed and task: they are the same in all rounds and for all methods."""
     evaluation_imagination: Imagination = field(default_factory=Mean)
     """How the plans of tasks are imagined: on the model's mean, or on average over an ensemble's members."""
     evaluate_every: int = 1
@@ -193,7 +194,8 @@ class RunConfig:
         """The same run with another method.
 
         Args:
-            name: A name in `METHODS`; particles, noise and beta stay as they are where the method has them.
+            name: A name in `METHODS`; particles, noise and beta stay as they are where the method has them, and so does the
+                intrinsic reward of `opax-heuristic` for `mean-ae` and `pets-ae`.
             task: The task to explore for, where the method needs one.
         """
         return dataclasses.replace(self, method=method_named(name, self.method), exploration_task=task)

@@ -3,10 +3,11 @@
 On a terminal it is updated in place; elsewhere (a log, a pipe) each finished round is printed as one line.
 """
 
+import math
 import time
 from collections.abc import Sequence
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
@@ -14,6 +15,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._config import RunConfig
@@ -66,6 +68,8 @@ class ProgressDisplay(Callback):
         self.table = Table(title=title, title_justify="left")
         for column in self.columns:
             self.table.add_column(Text(column), justify="right")
+        self.stalls: str | None = None
+        self.best: dict[tuple[int, str], float] = {}  # the best return so far, by seed and task
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
         for number in sorted({row["round"] for row in rows}):
@@ -84,7 +88,7 @@ class ProgressDisplay(Callback):
             doing = f"{DOING[phase]}, {detail}" if detail else DOING[phase]
             limit = f"{'at most ' if self.rule else ''}{self.config.rounds}"
             text = f"round {round_number} of {limit}: {doing}{self._remaining(round_number)}{self._outlook()}"
-            self._live.update(Group(self.table, Spinner("dots", Text(text))))
+            self._live.update(Group(*self._with_warning(), Spinner("dots", Text(text))))
 
     def on_round_end(self, round_number: int, rows: Sequence[Row]) -> None:
         """Add the round to the table."""
@@ -94,13 +98,19 @@ class ProgressDisplay(Callback):
             line = ", ".join(f"{c} {v}" for c, v in zip(self.columns, cells, strict=True))
             done = "stopped" in rows[0] or round_number == self.config.rounds
             self.console.print(line + ("" if done else self._outlook()), soft_wrap=True, markup=False, emoji=False)
+            if self.stalls:
+                self.console.print(self.stalls, soft_wrap=True, markup=False, emoji=False)
 
     def on_run_end(self) -> None:
         """Stop updating the terminal."""
         if self._live:
-            self._live.update(self.table)
+            self._live.update(Group(*self._with_warning()))
             self._live.stop()
             self._live = None
+
+    def _with_warning(self) -> list[RenderableType]:
+        """The table and, if exploration stalls, a sentence about it."""
+        return [self.table, *([Text(self.stalls, style="yellow")] if self.stalls else [])]
 
     def _title(self) -> str:
         shown = "means; for the stopping rule, the largest value" if self.rule else "means"
@@ -133,12 +143,23 @@ class ProgressDisplay(Callback):
             self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += ["-" if value is None else f"{value:.4g}" for value in worst]
         for task in self.config.task_names if self.config.evaluate_every else ():
-            returned, solved = _mean(rows, f"return/{task_label(task)}"), _mean(rows, f"success/{task_label(task)}", 2)
-            cells.append(returned if solved == "-" else f"{returned} (success {solved})")
+            cells.append(self._returns(rows, task_label(task)))
         cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
         cells += [_mean(rows, f"seconds/{phase}", 1) for phase in PHASES]
         self.table.add_row(*cells)
+        self.stalls = stall_warning(rows, self.config.method, self.config.model)
         return cells
+
+    def _returns(self, rows: Sequence[Row], task: str) -> str:
+        """Return on a task, the best so far, and success, as means over seeds."""
+        key = f"return/{task}"
+        for row in rows:
+            if row.get(key) is not None:
+                self.best[row["seed"], task] = max(row[key], self.best.get((row["seed"], task), -math.inf))
+        returned, solved = _mean(rows, key), _mean(rows, f"success/{task}", 2)
+        best = _mean([{key: value} for (_, named), value in self.best.items() if named == task], key)
+        more = [*([f"best {best}"] if returned not in ("-", best) else []), *([f"success {solved}"] if solved != "-" else [])]
+        return f"{returned} ({', '.join(more)})" if more else returned
 
 
 def _choices(model: Auto, rows: Sequence[Row]) -> str:

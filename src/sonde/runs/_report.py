@@ -26,6 +26,7 @@ from sonde.evaluation import (
     run_task,
     score_on_model,
 )
+from sonde.evaluation._stalling import stall_warning
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
@@ -55,8 +56,10 @@ def evaluations(
     planners: dict[str, Learned | None] = {"learned": learned}
     if oracle:
         planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.data), "random": None}
-    setup, seen_by = config.task_setup(task), {"learned": on_step}
-    return {name: evaluate(setup, planner, explorer.keys(), on_step=seen_by.get(name)) for name, planner in planners.items()}
+    setup, seen_by, keys, starts = config.task_setup(task), {"learned": on_step}, explorer.keys(), explorer.evaluation_keys()
+    return {
+        name: evaluate(setup, planner, keys, starts=starts, on_step=seen_by.get(name)) for name, planner in planners.items()
+    }
 
 
 def evaluation_report(
@@ -136,7 +139,7 @@ def robust_report(
         video: Path of a film of the robust plan for the first seed; None for no film.
     """
     film, label = _film(config, video), task_label(task)
-    setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.keys()
+    setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.evaluation_keys()
     learned = Learned(explorer.posterior, explorer.data)
     with console.status(Text(f"planning {label} on the model's mean ...")):
         plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
@@ -190,20 +193,19 @@ def _width(config: RunConfig, beta: float) -> str:
 
 
 def how_it_ended(store: RunStore) -> str | None:
-    """How a run with a stopping rule ended.
+    """How a run ended.
 
     Args:
         store: A finished run.
 
     Returns:
-        Why it stopped, or what it did not reach, as a sentence; None if it has no stopping rule.
+        Why its stopping rule ended it, or what it did not reach, and that its exploration stalls; None if there is nothing to
+        say.
     """
-    rule = store.config.stopping_rule
-    if rule is None:
-        return None
-    rows = store.load_metrics()
+    rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
-    return store.why_stopped() or rule.why_not(last, store.config.rounds)
+    ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
+    return " ".join(filter(None, (ending, stall_warning(last, config.method, config.model)))) or None
 
 
 def command() -> str:

@@ -311,7 +311,8 @@ def _evaluate_tasks(
         label = task_label(task)
         on_step = clock.on_step("evaluate", label)
         learned = Learned(explorer.posterior, explorer.data)
-        played = evaluate(config.task_setup(task), learned, explorer.keys(), pool=pool, on_step=on_step)
+        keys, starts = explorer.keys(), explorer.evaluation_keys()
+        played = evaluate(config.task_setup(task), learned, keys, starts=starts, pool=pool, on_step=on_step)
         metrics[f"return/{label}"], policies[label] = played.returns, played.policy
         if played.success is not None:
             metrics[f"success/{label}"] = played.success

@@ -64,13 +64,15 @@ def adversary_controls(
 
 
 class ActorPolicy(Policy):
-    """The actor without noise; of its controls, only the action is used (the others are for the imagination)."""
+    """The mean of an actor, or samples from it; of its controls, only the action is used, the others are imagined."""
 
     network: Network
     normaliser: Normaliser
     action_dim: int = eqx.field(static=True)
     adversary: Network | None = None
     """The adversary that it was trained against, if there was one."""
+    samples: bool = eqx.field(static=True, default=False)
+    """Whether actions are drawn from the actor's distribution, as in exploration, instead of being its mean."""
 
     def initial_state(self) -> None:
         """No state."""
@@ -78,9 +80,12 @@ class ActorPolicy(Policy):
     def act(
         self, state: None, x: Float[Array, " dx"], key: Key[Array, ""]
     ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
-        """Evaluate the network."""
+        """Evaluate the network, and draw the noise if there is any."""
         output = self.network(self.normaliser(x)[None])[0]
-        return jnp.tanh(output[: self.action_dim]).astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
+        controls = squashed_mean(output)
+        if self.samples:
+            controls, _ = squashed_gaussian(output, jax.random.normal(key, controls.shape, jnp.float32))
+        return controls[: self.action_dim].astype(x.dtype), None, jnp.asarray(jnp.nan, x.dtype)
 
     def adversary_controls(self, x: Float[Array, " dx"]) -> Float[Array, " da"]:
         """Controls of the adversary that the policy was trained against.
@@ -93,7 +98,7 @@ class ActorPolicy(Policy):
         return adversary_controls(self.adversary, states, squashed_mean(self.network(states)))[0].astype(x.dtype)
 
     def to_bytes(self) -> bytes:
-        """All layers, with a leading axis S, in the format that `sonde.control.deploy` documents."""
+        """All layers, with a leading axis S, in the format that `sonde.control.deploy` documents; it acts by the mean."""
         arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):

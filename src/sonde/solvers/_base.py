@@ -49,6 +49,26 @@ class Solver(abc.ABC):
             key: Randomness.
         """
 
+    def exploration_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Policy:
+        """Make a policy for one seed that collects measurements; by default as for a task.
+
+        Args:
+            problem: The control problem of exploration.
+            data: The measurements so far.
+            key: Randomness.
+        """
+        return self.policy(problem, data, key)
+
+    def first_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Policy:
+        """Make the policy for one seed that collects the first measurements; by default as for the later ones.
+
+        Args:
+            problem: The control problem of exploration.
+            data: A buffer without measurements.
+            key: Randomness.
+        """
+        return self.exploration_policy(problem, data, key)
+
 
 class Planner(Solver):
     """A solver that plans again at every step."""

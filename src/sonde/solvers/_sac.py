@@ -10,7 +10,7 @@ Rewards may have any size: the critics predict returns in units of `scale`, whic
 the last layers of the critics are rescaled so that their predictions stay the same.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import equinox as eqx
@@ -132,6 +132,15 @@ class SAC(Solver):
         trained = self.train(problem, data, key)
         adversary = None if trained.learner.adversary is None else trained.learner.adversary.network
         return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary)
+
+    def exploration_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
+        """Train an actor from scratch, and sample from it."""
+        return replace(self.policy(problem, data, key), samples=True)
+
+    def first_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
+        """Sample from an untrained actor: there is no visited state yet to imagine from."""
+        learner = self._init(problem, jax.random.split(key)[0])
+        return ActorPolicy(learner.actor, Normaliser.of(data.states, data.mask()), problem.action_dim, samples=True)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """Run all training steps.

@@ -1,5 +1,7 @@
 """Solve the control problems of S seeds in lockstep."""
 
+from typing import Literal
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -12,13 +14,18 @@ from sonde.solvers._base import Planner, Solver
 from sonde.solvers._policy import Policy
 from sonde.solvers._problem import ControlProblem
 
+Purpose = Literal["policy", "exploration_policy", "first_policy"]
+"""The method of `Solver` that makes the policy: for a task, for exploration, or for its first round."""
+
 
 @eqx.filter_jit
-def _solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
-    return lockstep(solver.policy)(problem, data, keys)
+def _solve(solver: Solver, purpose: Purpose, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
+    return lockstep(getattr(solver, purpose))(problem, data, keys)
 
 
-def solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"]) -> Policy:
+def solve(
+    solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, " seeds"], purpose: Purpose = "policy"
+) -> Policy:
     """Make a policy for each seed.
 
     Args:
@@ -26,13 +33,14 @@ def solve(solver: Solver, problem: ControlProblem, data: Data, keys: Key[Array, 
         problem: The control problem, with a leading axis S on its arrays.
         data: The measurements so far, with a leading axis S.
         keys: Randomness, one key per seed.
+        purpose: What the policy is for.
 
     Returns:
         The policy, with a leading axis S on its arrays.
     """
     if isinstance(solver, Planner):  # nothing to compute before the first step
         return solver.policy(problem, data, keys)
-    policy = _solve(solver, problem, data, keys)
+    policy = _solve(solver, purpose, problem, data, keys)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy)):
         raise SondeError(
             f"solver: expected a finite policy, but the training of {type(solver).__name__} diverged; lower its learning rates"

@@ -84,13 +84,21 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def reachable(self) -> Transitions | None:
-        """Return fixed transitions that cover what the system can reach.
+        """Return fixed transitions that cover what the system can reach, or as much of it as simple play visits.
 
         Models are evaluated on them.
 
         Returns:
             Transitions, the same at every call; None if they cannot be known.
         """
+
+    def task_transitions(self) -> Transitions | None:
+        """Return fixed transitions that good policies for the tasks visit.
+
+        Returns:
+            Transitions, the same at every call; None where nobody has recorded them.
+        """
+        return None
 
     def narrow_box(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Return the points of a smaller box that earlier published results evaluated on.

@@ -75,12 +75,12 @@ class GymWorld(HostWorld):
         """Sample what coloured random actions reach within `reachable_steps` steps."""
         if self.reachable_steps == 0:
             return None
-        from sonde.worlds._sampling import reachable_by_noise
+        from sonde.worlds._sampling import visited_by_noise
 
         episodes = min(REACHABLE_EPISODES, self.reachable_steps)
         steps = self.reachable_steps // episodes
         points = min(MAX_REACHABLE_POINTS, episodes * steps)
-        return reachable_by_noise(replace(self, processes=False), episodes, steps, points=points)
+        return visited_by_noise(replace(self, processes=False), episodes, steps, points=points)
 
     def plane(self) -> Plane | None:
         """The first two state dimensions."""

@@ -44,7 +44,7 @@ class Reacher(SuiteWorld):
     time_step: ClassVar[float] = 0.02
     substeps: ClassVar[int] = 1
     camera: ClassVar[str] = "fixed"
-    reachable_rollouts: ClassVar[tuple[int, int]] = (100, 50)  # many rollouts, since each has one target
+    noise_rollouts: ClassVar[tuple[int, int]] = (100, 50)  # many rollouts, since each has one target
 
     @property
     def state_names(self) -> tuple[str, ...]:

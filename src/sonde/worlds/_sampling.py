@@ -1,4 +1,4 @@
-"""Reachable transitions of host worlds, visited under coloured noise."""
+"""Transitions of host worlds that coloured noise visits: a part of what can be reached, and what stands for it."""
 
 import functools
 import itertools
@@ -38,7 +38,7 @@ def noise_actions(rng: np.random.Generator, episodes: int, steps: int, action_di
 
 
 @functools.cache
-def reachable_by_noise(
+def visited_by_noise(
     world: HostWorld,
     episodes: int = 20,
     steps: int = 250,
@@ -60,7 +60,7 @@ def reachable_by_noise(
         Read-only arrays [points, ...].
     """
     if not 0 < points <= episodes * steps:
-        raise SondeError(f"reachable: {points} points cannot be sampled from {episodes} episodes of {steps} steps")
+        raise SondeError(f"visited_by_noise: {points} points cannot be sampled from {episodes} episodes of {steps} steps")
     rng = np.random.default_rng(seed)
     actions = noise_actions(rng, episodes, steps, world.action_dim)
     states, next_states = (np.empty((episodes, steps, world.state_dim)) for _ in range(2))

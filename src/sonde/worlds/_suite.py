@@ -3,18 +3,24 @@
 They are stepped with the same calls as the suite's own physics, so both agree to the last bit.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import safetensors.numpy
 
 from sonde._internal.errors import not_negative, positive, whole
 from sonde.worlds._base import Transitions
 from sonde.worlds._mujoco import compile_model, control_suite, physics_step
 from sonde.worlds._mujoco_simulators import MujocoWorld
-from sonde.worlds._sampling import reachable_by_noise
-from sonde.worlds._scales import Scales, scale_physics
+from sonde.worlds._sampling import visited_by_noise
+from sonde.worlds._scales import STANDARD, Scales, scale_physics
+
+TASK_STATES = Path(__file__).parent / "task_states"
+"""Recorded transitions of good policies, a file per domain."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,8 @@ class SuiteWorld(MujocoWorld):
     """Duration of a physics step in seconds."""
     substeps: ClassVar[int]
     """Physics steps per control step of the suite."""
-    reachable_rollouts: ClassVar[tuple[int, int]] = (20, 250)
-    """Number and length of the rollouts that the reachable set is sampled from."""
+    noise_rollouts: ClassVar[tuple[int, int]] = (20, 250)
+    """Number and length of the rollouts under noise that `reachable` is sampled from."""
 
     def __post_init__(self):
         """Reject invalid settings."""
@@ -75,5 +81,23 @@ class SuiteWorld(MujocoWorld):
         physics_step(model, data, self.steps_per_action)
 
     def reachable(self) -> Transitions:
-        """Sample transitions from rollouts under coloured noise; see `reachable_by_noise`."""
-        return reachable_by_noise(self, *self.reachable_rollouts)
+        """Sample transitions from rollouts under coloured noise, which visits a part of what can be reached."""
+        return visited_by_noise(self, *self.noise_rollouts)
+
+    def task_transitions(self) -> Transitions | None:
+        """Return what gaits and controllers visit that were found on the simulator (`experiments/scripts/task_states.py`).
+
+        They are recorded for the standard physics and the default action repeat only.
+        """
+        if self.scales != STANDARD or self.action_repeat != type(self)().action_repeat:
+            return None
+        return _recorded(self.domain)
+
+
+@functools.cache
+def _recorded(domain: str) -> Transitions:
+    arrays = safetensors.numpy.load((TASK_STATES / f"{domain}.safetensors").read_bytes())
+    transitions = Transitions(*(arrays[name].astype(np.float64) for name in ("states", "actions", "next_states")))
+    for array in transitions:
+        array.flags.writeable = False  # the cache returns the same arrays to every caller
+    return transitions

@@ -61,7 +61,7 @@ class Swimmer(SuiteWorld):
     time_step: ClassVar[float] = 0.002
     substeps: ClassVar[int] = 15
     camera: ClassVar[str] = "tracking1"
-    reachable_rollouts: ClassVar[tuple[int, int]] = (20, 120)  # few, since an action takes many physics steps
+    noise_rollouts: ClassVar[tuple[int, int]] = (20, 120)  # few, since an action takes many physics steps
 
     def __post_init__(self):
         """Reject invalid settings."""

@@ -1,6 +1,7 @@
 """Learning curves: runs are pooled into groups, and each metric of the schema has a panel with a line and a band per group."""
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from sonde._internal.errors import SondeError
 from sonde.evaluation import MetricSpec, Schema
+from sonde.evaluation._stalling import stall_warning
 from sonde.runs._config import RunConfig, world_label
 from sonde.runs._store import RunStore
 from sonde.runs.figures._style import LINE_STYLES, LOOKS, OTHER_LOOK, STYLE, file_format, save_figure, scale_y
@@ -132,8 +134,19 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = _curves_figure(groups, metrics)
         spread = "; mean over seeds, band: ± 2 standard errors" if any(len(group.seeds) > 1 for group in groups) else ""
-        figure.suptitle(f"Exploration of the {worlds[0]}{spread}")
+        figure.suptitle("\n".join([f"Exploration of the {worlds[0]}{spread}", *_stalls(groups)]))
         save_figure(figure, out)
+
+
+def _stalls(groups: Sequence[Group]) -> list[str]:
+    """A sentence for each group whose exploration stalls in its last round, in lines of the figure's width."""
+    found = []
+    for group, label in zip(groups, labels(groups), strict=True):
+        end = max(row["round"] for row in group.rows)
+        last = [row for row in group.rows if row["round"] == end]
+        sentence = stall_warning(last, group.config.method, group.config.model)
+        found += textwrap.wrap(f"{label}: {sentence}", 110) if sentence else []
+    return found
 
 
 def _curves_figure(groups: Sequence[Group], metrics: dict[str, MetricSpec]) -> Figure:

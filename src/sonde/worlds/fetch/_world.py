@@ -17,7 +17,7 @@ from sonde.worlds._base import Transitions
 from sonde.worlds._mujoco import load_mujoco, stack_field
 from sonde.worlds._mujoco_renderer import Marker
 from sonde.worlds._mujoco_simulators import EpisodeStart, MujocoSimulators, MujocoWorld, Observation
-from sonde.worlds._sampling import reachable_by_noise
+from sonde.worlds._sampling import visited_by_noise
 from sonde.worlds._task import GoalTask
 from sonde.worlds._views import Plane
 from sonde.worlds.fetch._interaction import interaction
@@ -242,7 +242,7 @@ class FetchConstruction(MujocoWorld):
 
     def reachable(self) -> Transitions:
         """Sample rollouts, half under noise alone, which rarely meets a block, half while a script carries a block around."""
-        return reachable_by_noise(self, episodes=40, steps=60, steer=mixed_play)
+        return visited_by_noise(self, episodes=40, steps=60, steer=mixed_play)
 
     def plane(self) -> Plane:
         """Distance from the grip to the nearest block, and height of the highest block."""
