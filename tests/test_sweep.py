@@ -222,7 +222,7 @@ def test_progress_names_batches_and_estimates_the_rest(tmp_path, capsys):
 
 @pytest.fixture
 def in_this_process(monkeypatch):
-    monkeypatch.setattr(command, "LocalBackend", lambda workers: InThisProcess())
+    monkeypatch.setattr(command, "LocalBackend", lambda *options: InThisProcess())
 
 
 @pytest.mark.slow

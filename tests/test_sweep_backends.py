@@ -166,8 +166,8 @@ def test_finished_batches_are_not_run_again(reproduction, undisturbed, monkeypat
 def test_batch_that_is_killed_again_and_again_fails_after_three_tries(tmp_path, monkeypatch):
     started = []
 
-    def start(batch, callbacks, gpu):
-        batch.create()
+    def start(group, callbacks, gpu):
+        group[0].create()
         started.append(subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], stdin=subprocess.PIPE))
         return started[-1]
 
@@ -226,7 +226,7 @@ def test_batch_continues_after_its_parent_and_then_its_worker_are_killed_and_a_f
 def test_workers_are_spread_over_the_gpus(tmp_path, monkeypatch):
     given = []
 
-    def start(batch, callbacks, gpu):
+    def start(group, callbacks, gpu):
         given.append(gpu)
         return subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
 
@@ -251,7 +251,7 @@ def test_worker_sees_only_the_gpu_that_it_is_given(tmp_path, monkeypatch):
 
     monkeypatch.setattr(subprocess, "Popen", note)
     for gpu in ("3", None):
-        with _local.start_worker(explored(tmp_path), NO_CALLBACKS, gpu):
+        with _local.start_worker((explored(tmp_path),), NO_CALLBACKS, gpu):
             pass
     assert environments[0]["CUDA_VISIBLE_DEVICES"] == "3"
     assert environments[1].get("CUDA_VISIBLE_DEVICES") == os.environ.get("CUDA_VISIBLE_DEVICES")

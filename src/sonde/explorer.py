@@ -7,9 +7,10 @@ for _ in range(10):
     explorer.tell(trajectory)                     # update model
 """
 
+import itertools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -214,10 +215,8 @@ class Explorer:
         Args:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
         """
-        data = self._with(self.data, trajectory)
-        filled, keys = jnp.max(data.count), for_purpose(self.keys(), "fit")
-        params = _fit(self.model, self.params, data, filled, keys, float(self.confidence.holdout))
-        self._set_state(data, params, self.round + 1)
+        told = Told.of(self, trajectory)
+        self._set_state(told.data, *fit_together([told]), self.round + 1)
 
     @double_precision
     def start_from(self, measurements: Trajectory) -> None:
@@ -230,8 +229,7 @@ class Explorer:
             raise SondeError("explorer: give initial data before the first round is told")
         data = self._with(self.data, self._for_all_seeds(measurements))
         keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
-        params = _fit(self.model, self.params, data, jnp.max(data.count), keys, float(self.confidence.holdout))
-        self._set_state(data, params, 0)
+        self._set_state(data, *fit_together([Told(self, data, keys)]), 0)
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:
@@ -288,3 +286,62 @@ class Explorer:
         self._warned = message
         self.data, self.params, self.round = data, params, round_number
         self.posterior, self.calibration = specialised, calibration
+
+
+class Told(NamedTuple):
+    """Measurements that an explorer was told and has not learned from yet; the explorer is as it was."""
+
+    explorer: Explorer
+    data: Data
+    """All its measurements, with the new ones."""
+    keys: Key[Array, " seeds"]
+    """Randomness of the fit."""
+
+    @classmethod
+    @double_precision
+    def of(cls, explorer: Explorer, trajectory: Trajectory) -> "Told":
+        """Check the measurements of a round.
+
+        Args:
+            explorer: Who is told.
+            trajectory: As for `Explorer.tell`.
+        """
+        return cls(explorer, explorer._with(explorer.data, trajectory), for_purpose(explorer.keys(), "fit"))
+
+    @double_precision
+    def learn(self, params: Any) -> None:
+        """Give the explorer what was fitted, after which it is as after `Explorer.tell`.
+
+        Args:
+            params: Params of its model after the fit.
+        """
+        self.explorer._set_state(self.data, params, self.explorer.round + 1)
+
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """What decides by which program, and with how many gradient steps, these measurements are fitted."""
+        data, confidence = self.data, self.explorer.confidence
+        return self.explorer.model, confidence.holdout, data.states.shape[1:], data.actions.shape[1:], int(data.count[0])
+
+
+@double_precision
+def fit_together(told: Sequence[Told]) -> list[Any]:
+    """Fit the models of several explorers in one compiled program, which an accelerator does faster than one after the other.
+
+    Args:
+        told: What each was told. They must have the same model, holdout, size of buffers and number of measurements; methods
+            and solvers may differ.
+
+    Returns:
+        New params of each.
+    """
+    if any(each.sizes != told[0].sizes for each in told):
+        raise SondeError("explorers that are fitted together need the same model, holdout, capacity and number of measurements")
+    alone = len(told) == 1
+    trees = [(each.data, each.keys, each.explorer.params) for each in told]
+    data, keys, params = trees[0] if alone else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    model, holdout = told[0].explorer.model, float(told[0].explorer.confidence.holdout)
+    fitted = _fit(model, params, data, jnp.max(data.count), keys, holdout)
+    ends = list(itertools.accumulate(each.explorer.num_seeds for each in told))
+    parts = [slice(start, end) for start, end in itertools.pairwise((0, *ends))]
+    return [fitted] if alone else [jax.tree.map(lambda leaf, part=part: leaf[part], fitted) for part in parts]

@@ -8,7 +8,7 @@ class SondeError(ValueError):
     """
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """First line of another library's error message.
 
     Args:

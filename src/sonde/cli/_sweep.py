@@ -48,9 +48,12 @@ class SweepArguments:
     """Folder for the runs, the table and the figure; by default sweeps/SYSTEM."""
     backend: Literal["local", "ray"] = "local"
     """Where: on this machine, or on a Ray cluster (needs the extra 'ray')."""
+    lockstep: bool = False
+    """Run all methods and seeds that have the same model and sizes of data in one process, and fit their models by one program,
+    which is faster on a GPU. Only on this machine."""
     workers: int | None = None
-    """Batches to work on at the same time, each in a process of its own; by default 3 per GPU, and on a CPU 2, or more
-    if it has more than four cores."""
+    """Processes at the same time, each with one batch, or with several in lockstep; by default 3 per GPU, and on a CPU 2, or
+    more if it has more than four cores."""
     address: str | None = None
     """The Ray cluster; by default one is started on this machine."""
     gpus: float = 0.0
@@ -90,14 +93,14 @@ def main(args: list[str]) -> None:
         description=f"{inspect.getdoc(SweepArguments)}\n\n{parts_help()}",
         return_unknown_args=True,
     )
-    backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus)
+    backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus, chosen.lockstep)
     configs = combinations(start, chosen, parts)
     try_world(next(iter(configs.values())).world)
     sweep = Sweep(chosen.out or Path("sweeps") / folder_name(name), configs, chosen.seeds_per_batch)
     _run(sweep, backend, plain_console())
 
 
-def backend_named(name: str, workers: int | None, address: str | None, gpus: float) -> Backend:
+def backend_named(name: str, workers: int | None, address: str | None, gpus: float, lockstep: bool = False) -> Backend:
     """The backend that options ask for.
 
     Args:
@@ -105,12 +108,15 @@ def backend_named(name: str, workers: int | None, address: str | None, gpus: flo
         workers: Processes at the same time; None for the default.
         address: The Ray cluster.
         gpus: GPUs that Ray gives to each batch.
+        lockstep: Whether batches that fit each other share a process.
     """
+    if name == "ray" and lockstep:
+        raise SondeError("sweep: --lockstep runs batches in one process on this machine: leave out --backend ray or --lockstep")
     if name == "ray":
         return RayBackend(address, gpus)
     if address is not None or gpus:
         raise SondeError("sweep: --address and --gpus are for Ray: add --backend ray, or leave them out")
-    return LocalBackend(workers)
+    return LocalBackend(workers, lockstep)
 
 
 def combinations(start: RunConfig, chosen: SweepArguments, parts: Sequence[str]) -> dict[str, RunConfig]:

@@ -233,7 +233,11 @@ TASK_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("return/*", "Return on {}", "sum of rewards", "Return on a task, planned on the model and run on the system."),
     MetricSpec("success/*", "Success on {}", "share solved", "Success on a task, from 0 to 1, mean over rollouts.", digits=2),
     MetricSpec(
-        "seconds/*", "Seconds: {}", "s", "Wall time of a phase: plan, fit, world (host simulators) or evaluate.", drawn=False
+        "seconds/*",
+        "Seconds: {}",
+        "s",
+        "Wall time of a phase: plan, fit, world (host simulators), evaluate, or wait (for other runs, in lockstep).",
+        drawn=False,
     ),
     MetricSpec("stopped", "Stopped", "", "Why the run was ended by its stopping rule, as a sentence.", drawn=False),
 )

@@ -21,10 +21,10 @@ from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
 from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
+from sonde.models._batches import Span, in_passes, with_new
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
-from sonde.models._shuffle import shuffled
 from sonde.models._steps import in_chunks, one_by_one
 from sonde.models._training import some_rows, until_converged, validation_rows
 
@@ -46,6 +46,8 @@ class EnsembleParams(eqx.Module):
     """Coefficients of each member's affine part: change of the state per normalised input; None if there is no such part."""
     moments: Any = None
     """Optimiser states of the members [E, ...], if `keep_optimiser_state`."""
+    told: Int[Array, "*seeds"] | None = None
+    """Number of measurements at the last fit, held-out ones included; None if `new_share` is 0."""
 
 
 class _Member(eqx.Module):
@@ -69,6 +71,8 @@ class _Rows(NamedTuple):
     """True for the rows that are used."""
     batches: Int[Array, ""]
     """Batches per epoch."""
+    told: Int[Array, ""] | None
+    """Rows from this one on are new; None if that makes no difference."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,9 @@ class ProbabilisticEnsemble(Model):
     """Strength of the weight decay; see optimiser."""
     batch_size: int = 64
     """Transitions per gradient step."""
+    new_share: float = 0.0
+    """Share of each batch that is drawn from the measurements since the last fit, in passes of their own; the rest is drawn
+    from all measurements. 0: all measurements count alike."""
     patience: int = 1000
     """Train until the error on a tenth of the data, which the member does not see, has not fallen for this many gradient steps,
     and keep the best weights. The error is computed every 100 steps; with fewer than 100 measurements, on those of the
@@ -149,6 +156,11 @@ class ProbabilisticEnsemble(Model):
         )
         if not 0 <= self.patience < float("inf"):
             raise SondeError(f"model: patience must be 0 (train for all epochs) or above, got {self.patience}")
+        if not 0 <= self.new_share < 1 or (self.new_share and not 0 < self._new_rows < self.batch_size):
+            raise SondeError(
+                f"model: new_share must be 0 or a share below 1 that is at least one row, and not all, of a batch "
+                f"({self.batch_size}), got {self.new_share}"
+            )
         if self.keep_optimiser_state and not self.warm_start:
             raise SondeError(
                 "model: keep_optimiser_state needs warm_start, because the optimiser's state belongs to the weights; "
@@ -169,13 +181,18 @@ class ProbabilisticEnsemble(Model):
         """Number of members."""
         return self.members
 
+    @property
+    def _new_rows(self) -> int:
+        """Rows of each batch that are drawn from new measurements."""
+        return round(self.new_share * self.batch_size)
+
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> EnsembleParams:
         """Random weights, and no normalisation."""
         inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
         networks = self._new_networks(state_dim, action_dim, key)
         affine = jnp.zeros((self.members, state_dim, state_dim + action_dim)) if self.affine else None
         moments = jax.vmap(self._new_moments)(networks) if self.keep_optimiser_state else None
-        return EnsembleParams(networks, inputs, targets, affine, moments)
+        return EnsembleParams(networks, inputs, targets, affine, moments, jnp.zeros((), int) if self.new_share else None)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
         """Fit the affine part, and train all members on the rest, each in its own order of the data."""
@@ -196,13 +213,13 @@ class ProbabilisticEnsemble(Model):
 
         def train(loop: Callable[..., Any], member: _Member) -> tuple[Network, Any]:
             y = targets(changes if member.affine is None else changes - z @ member.affine.T)
-            rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches)
+            rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches, params.told)
             return self._train(loop, member, rows)
 
         keys = jax.random.split(order_key, self.members)
         members = _Member(networks, params.moments, affine, keys, jnp.arange(self.members))
         networks, moments = over_members(partial(train, one_by_one), members, elsewhere=partial(train, in_chunks))
-        return EnsembleParams(networks, inputs, targets, affine, moments)
+        return EnsembleParams(networks, inputs, targets, affine, moments, data.count if self.new_share else None)
 
     def _train(self, loop: Callable[..., Any], member: "_Member", data: "_Rows") -> tuple[Network, Any]:
         """Weights and optimiser state of one member after its training."""
@@ -212,13 +229,15 @@ class ProbabilisticEnsemble(Model):
         # `rows` has the rows that are seen first; they are taken in another order in each epoch
         rows, count = jnp.nonzero(seen, size=seen.shape[0], fill_value=0)[0], jnp.maximum(jnp.sum(seen), 1)
         bootstrap_key, order_key = jax.random.split(member.key)
-        words = jax.random.key_data(order_key)
         if self.bootstrap:
             rows = rows[jax.random.randint(bootstrap_key, rows.shape, 0, count)]
-
-        def batch(i):
-            positions = (i % batches * self.batch_size + jnp.arange(self.batch_size)) % count
-            return rows[shuffled(positions, count, words, i // batches)]
+        positions = in_passes(Span(0, count), self.batch_size, batches, order_key)
+        if data.told is not None:
+            used = jnp.arange(rows.shape[0]) < count
+            rows = jnp.sort(jnp.where(used, rows, rows.shape[0]))  # a bootstrap sample is in no order
+            old, new = jnp.sum(rows < data.told), self._new_rows
+            positions = with_new(Span(0, count), old, (self.batch_size - new, new), order_key)
+        batch = lambda i: rows[positions(i)]
 
         def step(carry, chosen):
             network, state = carry
@@ -250,8 +269,8 @@ class ProbabilisticEnsemble(Model):
     def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
         """Posterior of the trained networks; it depends on the data only through their weights."""
         del data
-        # predictions do not need the optimiser state
-        return EnsemblePosterior(replace(params, moments=None), None, self)
+        # predictions do not need what only the next fit does
+        return EnsemblePosterior(replace(params, moments=None, told=None), None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log noise std, in normalised units.

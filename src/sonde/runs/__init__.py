@@ -8,6 +8,7 @@ from sonde.runs._initial_data import read_measurements
 from sonde.runs._presets import PRESETS, default_config, preset
 from sonde.runs._progress import ProgressDisplay
 from sonde.runs._run import explore
+from sonde.runs._together import explore_together
 
 __all__ = [
     "PRESETS",
@@ -18,6 +19,7 @@ __all__ = [
     "TaskSettings",
     "default_config",
     "explore",
+    "explore_together",
     "learned_system",
     "preset",
     "read_measurements",

@@ -32,8 +32,9 @@ from sonde.evaluation import Learned, TaskSetup, plan_task
 from sonde.evaluation._tasks import checked_task, sample_goal, task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._clock import RoundClock
 from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
-from sonde.runs._run import RoundClock, learn, open_or_create, restore_explorer
+from sonde.runs._run import learn, open_or_create, restore_explorer
 from sonde.runs._store import ARRAYS, RunStore
 from sonde.solvers import Policy
 from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator

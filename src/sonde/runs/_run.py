@@ -1,10 +1,8 @@
 """A whole run: Algorithm 1 with metrics and checkpoints after every round."""
 
 import contextlib
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,6 +16,7 @@ from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._clock import RoundClock, Tell, tell_alone
 from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._place import wait_until_in_place
@@ -25,8 +24,6 @@ from sonde.runs._round_metrics import per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
-
-Result = TypeVar("Result")
 
 
 def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
@@ -112,13 +109,16 @@ def restore_explorer(store: RunStore, round_number: int | None = None) -> Explor
     return explorer
 
 
-def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | None = None) -> Explorer:
+def run(
+    store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | None = None, tell: Tell = tell_alone
+) -> Explorer:
     """Explore until all rounds are done or the stopping rule of the config applies.
 
     Args:
         store: The run.
         callbacks: Called in this order as the run proceeds.
         from_round: Start after this round; by default after the newest checkpoint.
+        tell: How measurements are learned from; by default by this run alone.
 
     Returns:
         The explorer after the last round.
@@ -134,7 +134,7 @@ def run(store: RunStore, callbacks: Sequence[Callback] = (), from_round: int | N
         store.forget_after(start)
         with _listening(listeners, store):
             while explorer.round < store.config.rounds and store.why_stopped() is None:
-                one_round(store, explorer, listeners, pool)
+                one_round(store, explorer, listeners, pool, tell)
         return explorer
 
 
@@ -145,46 +145,6 @@ def _listening(listeners: Callback, store: RunStore) -> Generator[None]:
         yield
     finally:
         listeners.on_run_end()
-
-
-class RoundClock:
-    """Announces the phases of one round to callbacks, and adds up how long each took."""
-
-    def __init__(self, listeners: Callback, round_number: int):
-        """Start with no time spent.
-
-        Args:
-            listeners: Called when a phase begins.
-            round_number: The round, from 1.
-        """
-        self.listeners, self.round, self.phase = listeners, round_number, ""
-        self.seconds: dict[str, float] = dict.fromkeys(("plan", "fit", "world", "evaluate"), 0.0)
-
-    def __call__(self, phase: str, work: Callable[[], Result]) -> Result:
-        """Do some work as part of a phase.
-
-        Args:
-            phase: One of `PHASES`.
-            work: The work to do.
-
-        Returns:
-            What `work` returns.
-        """
-        self.phase = phase
-        self.listeners.on_phase(self.round, phase, "")
-        began = time.perf_counter()
-        result = work()
-        self.seconds[phase] += time.perf_counter() - began
-        return result
-
-    def on_step(self, phase: str, what: str = "") -> OnStep:
-        """Make the function that is called after each step of a host world.
-
-        Args:
-            phase: The phase that the steps belong to.
-            what: What is being run, such as a task.
-        """
-        return lambda taken, _: self.listeners.on_phase(self.round, phase, f"{what} {taken}".strip())
 
 
 @double_precision
@@ -209,7 +169,7 @@ def collect(
 
 
 @double_precision
-def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool) -> None:
+def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool, tell: Tell = tell_alone) -> None:
     """Run one round: ask, roll out, learn.
 
     Args:
@@ -217,13 +177,14 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
         explorer: The explorer, which is changed.
         listeners: Called as the round proceeds.
         pool: Open simulators to reuse.
+        tell: How measurements are learned from; by default by this run alone.
     """
     clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
     policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, clock.on_step("plan")))
     # a world written in JAX steps inside the compiled rollout: its time is part of the planning
     clock.seconds["world"] = pool.seconds - simulated
     clock.seconds["plan"] -= clock.seconds["world"]
-    learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool)
+    learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool, tell)
 
 
 def learn(
@@ -233,6 +194,7 @@ def learn(
     policies: Mapping[str, Policy],
     clock: RoundClock,
     pool: SimulatorPool | None = None,
+    tell: Tell = tell_alone,
 ) -> list[Row]:
     """Tell, evaluate and save: the part of a round that does not depend on who runs the system.
 
@@ -246,13 +208,14 @@ def learn(
         policies: Policies of the round, by name.
         clock: The clock of the round.
         pool: Open simulators to reuse.
+        tell: How measurements are learned from; by default by this run alone.
 
     Returns:
         Metrics of the round, one row per seed.
     """
     with _finished_or_undone(store, explorer, clock.round):
         store.save_data(clock.round, trajectory)
-        rows, solved = _learned(store.config, explorer, trajectory, clock, pool)
+        rows, solved = _learned(store.config, explorer, trajectory, clock, pool, tell)
         store.save_policies({**policies, **solved})
         store.append_metrics(rows)
         store.save_checkpoint(clock.round, explorer.params)
@@ -278,11 +241,11 @@ def _finished_or_undone(store: RunStore, explorer: Explorer, round_number: int) 
 
 @double_precision
 def _learned(
-    config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None
+    config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None, tell: Tell
 ) -> tuple[list[Row], dict[str, Policy]]:
     """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
     number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
-    clock("fit", lambda: explorer.tell(trajectory))
+    tell(explorer, trajectory, clock)
     result = RoundResult(explorer, trajectory, before, config.world)
     metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
     stopped = None if rule is None else rule.why_stop(per_seed(metrics), number, config.rounds)

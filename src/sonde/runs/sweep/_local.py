@@ -1,4 +1,7 @@
-"""Batches on this machine: several processes at a time, which share its cores and GPUs."""
+"""Batches on this machine: several processes at a time, which share its cores and GPUs.
+
+A process works on a group of batches: on one, or in lockstep on all that can be fitted by one program.
+"""
 
 import os
 import subprocess
@@ -15,6 +18,7 @@ import jax
 from sonde._internal.errors import whole
 from sonde._internal.files import open_to_append
 from sonde._internal.machine import cores
+from sonde.runs._together import unlike
 from sonde.runs.sweep import _backend
 from sonde.runs.sweep._backend import LOG, TRIES, Backend, Watch, import_path, reason
 from sonde.runs.sweep._batch import Batch
@@ -24,10 +28,12 @@ VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class LocalBackend(Backend):
-    """Runs each batch in a process of its own on this machine."""
+    """Runs batches on this machine, each in a process of its own, or in lockstep."""
 
     workers: int | None = None
-    """Batches at the same time; by default 3 per GPU, or on a CPU 2, or more if it has more than four cores."""
+    """Processes at the same time; by default 3 per GPU, or on a CPU 2, or more if it has more than four cores."""
+    lockstep: bool = False
+    """Run all batches whose models can be fitted by one program in one process; see `sonde.runs.explore_together`."""
 
     def __post_init__(self):
         """Reject a number of workers that is none."""
@@ -40,25 +46,26 @@ class LocalBackend(Backend):
             return {}
         gpus = visible_gpus()
         workers = self.workers or default_workers(len(gpus))
-        waiting, failures = list(batches), {}
-        running: dict[Batch, _Worker] = {}
+        waiting: list[Group] = groups(batches) if self.lockstep else [(batch,) for batch in batches]
+        failures: dict[Path, str] = {}
+        running: dict[Group, _Worker] = {}
         tries: Counter[Path] = Counter()
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
-                    batch = waiting.pop(0)
-                    tries[batch.folder] += 1
+                    group = waiting.pop(0)
+                    tries[group[0].folder] += 1
                     gpu = _least_used(gpus, [worker.gpu for worker in running.values()])
-                    running[batch] = _Worker(start_worker(batch, callbacks, gpu), gpu)
-                watch(list(running))
+                    running[group] = _Worker(start_worker(group, callbacks, gpu), gpu)
+                watch([batch for group in running for batch in group])
                 time.sleep(_backend.PAUSE)
-                for batch in [batch for batch, worker in running.items() if worker.process.poll() is not None]:
-                    with running.pop(batch).process as process:  # closes its standard input
+                for group in [group for group, worker in running.items() if worker.process.poll() is not None]:
+                    with running.pop(group).process as process:  # closes its standard input
                         code = process.returncode
-                    if code < 0 and tries[batch.folder] < TRIES:
-                        waiting.insert(0, batch)
+                    if code < 0 and tries[group[0].folder] < TRIES:
+                        waiting.insert(0, group)
                     elif code != 0:
-                        failures[batch.folder] = reason(batch.folder, code)
+                        failures |= _failures(group, code)
             watch([])
         finally:
             for worker in running.values():  # an interrupt: all that is finished is on disk
@@ -73,20 +80,58 @@ class _Worker:
     gpu: str | None
 
 
-def start_worker(batch: Batch, callbacks: str, gpu: str | None = None) -> subprocess.Popen[Any]:
-    """Start the process of a batch.
+Group = tuple[Batch, ...]
+"""Batches that one process works on; the log of the process is that of the first."""
+
+
+def groups(batches: Sequence[Batch]) -> list[Group]:
+    """Put batches together that can be fitted by one program.
 
     Args:
-        batch: The batch; its folder is made if there is none.
+        batches: The batches.
+
+    Returns:
+        Groups in the order of their first batches; one that does other work than exploring is alone.
+    """
+    found: list[Group] = []
+    for batch in batches:
+        fits = (
+            number
+            for number, (first, *_) in enumerate(found)
+            if batch.worker == first.worker == Batch.worker and not unlike(first.config, batch.config)
+        )
+        if (number := next(fits, None)) is None:
+            found.append((batch,))
+        else:
+            found[number] += (batch,)
+    return found
+
+
+def _failures(group: Group, code: int) -> dict[Path, str]:
+    """What went wrong with those batches of a group that are not finished."""
+    if len(group) == 1:
+        return {group[0].folder: reason(group[0].folder, code)}
+    unfinished = [batch.folder for batch in group if not batch.finished]
+    logged = lambda folder: code > 0 and (folder / LOG).exists()  # a process that is killed writes into none
+    return {folder: reason(folder if logged(folder) else group[0].folder, code) for folder in unfinished}
+
+
+def start_worker(group: Group, callbacks: str, gpu: str | None = None) -> subprocess.Popen[Any]:
+    """Start the process of a group of batches.
+
+    Args:
+        group: The batches; their folders are made if there are none.
         callbacks: Callbacks for the worker, as text.
         gpu: The only GPU that it may use, as CUDA numbers them; None: as this process.
     """
-    batch.create()
-    command = [sys.executable, "-m", "sonde.runs.sweep._process", batch.worker, str(batch.folder), callbacks]
+    for batch in group:
+        batch.create()
+    folders = [str(batch.folder) for batch in group]
+    command = [sys.executable, "-m", "sonde.runs.sweep._process", group[0].worker, callbacks, *folders]
     # threads of LAPACK in several processes wait for each other, and are then slower than one thread each
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "PYTHONPATH": import_path()}
     environment |= {} if gpu is None else {VISIBLE_GPUS: gpu}
-    with os.fdopen(open_to_append(batch.folder / LOG), "ab") as log:
+    with os.fdopen(open_to_append(group[0].folder / LOG), "ab") as log:
         # a process group of its own: an interrupt reaches the parent alone, which ends its children in order
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True, env=environment)
 

@@ -1,4 +1,4 @@
-"""The process of a batch on this machine: `python -m sonde.runs.sweep._process MODULE:FUNCTION FOLDER CALLBACKS`.
+"""The process of batches on this machine: `python -m sonde.runs.sweep._process MODULE:FUNCTION CALLBACKS FOLDER ...`.
 
 It ends when its parent does, which it notices by the end of its standard input.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
-from sonde.runs.sweep._worker import work
+from sonde.runs.sweep._worker import explore_in_lockstep, work
 
 
 def _end_with_parent() -> None:
@@ -25,12 +25,15 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     """Entry point of the process."""
-    worker, folder, callbacks = sys.argv[1:]
+    worker, callbacks, *folders = sys.argv[1:]
     _end_with_parent()
     cache_compilations()
     try:
         with allow_code():  # the process that made the folder has loaded the same code
-            work(worker, Path(folder), callbacks)
+            if len(folders) == 1:
+                work(worker, Path(folders[0]), callbacks)
+            elif not explore_in_lockstep([Path(folder) for folder in folders], callbacks):
+                raise SystemExit(2)
     except SondeError as error:
         print(f"sonde: error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
