@@ -7,6 +7,7 @@ for _ in range(10):
     explorer.tell(trajectory)                     # update model
 """
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from sonde._internal.compilation import QuickJit, compiled_meanwhile
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep
 from sonde._internal.precision import double_precision
@@ -36,10 +38,17 @@ def _init(model: Model, state_dim: int, action_dim: int, keys):
     return jax.vmap(lambda key: model.init(state_dim, action_dim, key))(keys)
 
 
-@eqx.filter_jit
-def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
+def _fit_all(model: Model, params: Any, data: Data, filled, keys, holdout: float):
     fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
     return lockstep(fit)(params, data, keys)
+
+
+_quick_fit, _fast_fit = QuickJit(_fit_all), eqx.filter_jit(_fit_all)
+
+
+def _fit_program(model: Model) -> Any:
+    """`_fit_all`, compiled as is best for the model."""
+    return _quick_fit if model.fits_by_linear_algebra else _fast_fit
 
 
 def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> tuple[Posterior, Posterior]:
@@ -53,7 +62,7 @@ def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> 
     return jax.tree.map(lambda leaf: leaf[0], both), jax.tree.map(lambda leaf: leaf[1], both)
 
 
-@eqx.filter_jit
+@QuickJit
 def _condition(model: Model, params: Any, data: Data, confidence: Confidence) -> tuple[Posterior, Calibration | None]:
     holdout = confidence.holdout
 
@@ -209,9 +218,21 @@ class Explorer:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
         """
         data = self._with(self.data, trajectory)
-        filled, keys = jnp.max(data.count), for_purpose(self.keys(), "fit")
-        params = _fit(self.model, self.params, data, filled, keys, float(self.confidence.holdout))
-        self._set_state(data, params, self.round + 1)
+        self._set_state(data, _fit_program(self.model)(*self._fit_arguments(data, "fit")), self.round + 1)
+
+    def _fit_arguments(self, data: Data, purpose: str) -> tuple[Any, ...]:
+        keys = for_purpose(self.keys(), purpose)
+        return self.model, self.params, data, jnp.max(data.count), keys, float(self.confidence.holdout)
+
+    @double_precision
+    def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
+        """Compile the first fit while a block runs, such as the rollout before it; later ones find it compiled.
+
+        with explorer.compiling_fit():
+            trajectory = rollout(world, policy, 100)
+        explorer.tell(trajectory)
+        """
+        return compiled_meanwhile(_fit_program(self.model), *self._fit_arguments(self.data, "fit"))
 
     @double_precision
     def start_from(self, measurements: Trajectory) -> None:
@@ -223,9 +244,8 @@ class Explorer:
         if self.transitions:
             raise SondeError("explorer: give initial data before the first round is told")
         data = self._with(self.data, self._for_all_seeds(measurements))
-        keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
-        params = _fit(self.model, self.params, data, jnp.max(data.count), keys, float(self.confidence.holdout))
-        self._set_state(data, params, 0)
+        # the name of the stream, which results depend on
+        self._set_state(data, _fit_program(self.model)(*self._fit_arguments(data, "fit/existing")), 0)
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:

@@ -1,7 +1,7 @@
 """`sonde list`: everything that has a name on the command line.
 
-The tables hold classes, whose modules import JAX, and that takes seconds. So the text is in a file, which `_listing` writes from
-the tables and a test compares with them.
+The tables hold classes, whose modules import JAX, and that takes seconds. So the text is in a file, which `_listing` writes
+from the tables and a test compares with them.
 """
 
 from dataclasses import dataclass

@@ -204,7 +204,8 @@ def collect(
     """
     controller = explorer.ask()
     rollouts = RolloutSettings(config.horizon, config.rollouts, config.max_copies)
-    first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
+    with explorer.compiling_fit():
+        first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
