@@ -65,7 +65,7 @@ def _run(args: list[str]) -> None:
         return
     one_of("command", args[0], COMMANDS)
     _check_words(args)
-    if args[0] not in WITHOUT_JAX:
+    if args[0] not in WITHOUT_JAX and not {"-h", "--help"} & set(args):
         cache_compilations()
     importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
 
