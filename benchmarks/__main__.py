@@ -10,8 +10,8 @@ import tyro
 
 from benchmarks.measuring import Effort, Plan
 from benchmarks.report import measure_and_report, paths_help
+from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError
-from sonde.cli._main import cache_compilations
 
 
 @dataclass

@@ -10,7 +10,7 @@ from jaxtyping import Array, Key
 from sonde.control._controller import _act, _initial_state
 from sonde.control._rollout import compiled_rollout
 from sonde.data import Data
-from sonde.explorer import Explorer, _condition, _fit, _init
+from sonde.explorer import Explorer, _condition, _fit_program, _init
 from sonde.models import Confidence, Model, Posterior
 from sonde.solvers import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers._solve import _solve
@@ -62,7 +62,7 @@ def fitting(model: Model, params: Any, data: Data) -> Work:
         data: Measurements [S, capacity, ...].
     """
     num_seeds, capacity = data.states.shape[:2]
-    return compiled(_fit, model, params, data, jnp.asarray(capacity), keys_of(num_seeds), 0.0)
+    return compiled(_fit_program(model), model, params, data, jnp.asarray(capacity), keys_of(num_seeds), 0.0)
 
 
 def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterior]:

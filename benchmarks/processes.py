@@ -25,6 +25,8 @@ seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
 from jax._src import xla_bridge
 result = {"import_seconds": seconds, "cpu_seconds": cpu, "initialises_device": xla_bridge.backends_are_initialized()}
 """
+COMMANDS = ("sonde --help", "sonde list", "sonde explore --help", "sonde explore pendulum-gp-lite --help")
+"""Commands that print what Sonde offers; people wait for them."""
 FIRST_ACTION = """
 import time; began, began_cpu = time.perf_counter(), time.process_time()
 import sonde
@@ -100,12 +102,29 @@ def peak_of_this_process() -> int:
 
 
 def importing(plan: Plan) -> Iterator[Row]:
-    """`import sonde`, and whether it initialises a device."""
+    """`import sonde`, and whether it initialises a device; then commands that compute nothing, as whole processes."""
     note("import ...")
     results = [in_fresh_process(IMPORT)[0] for _ in range(plan.repeats)]
     wall, cpu = (float(np.median([result[name] for result in results])) for name in ("import_seconds", "cpu_seconds"))
     extra = {"initialises_device": results[0]["initialises_device"]}
     yield Row("import", "import sonde", 1, by_the_clock(cpu, wall), wall, extra=extra)
+    for command in COMMANDS:
+        note(f"{command} ...")
+        times = [_whole_process([sys.executable, "-m", *command.split()]) for _ in range(plan.repeats)]
+        wall, cpu = np.median(times, axis=0).tolist()
+        yield Row("import", command, 1, by_the_clock(cpu, wall), wall)
+
+
+def _whole_process(command: list[str]) -> tuple[float, float]:
+    """Wall time and CPU-seconds of a command, its start and end included."""
+
+    def of_children() -> float:
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return usage.ru_utime + usage.ru_stime
+
+    began, began_cpu = time.perf_counter(), of_children()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began, of_children() - began_cpu
 
 
 def first_action(plan: Plan) -> Iterator[Row]:

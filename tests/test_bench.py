@@ -315,9 +315,10 @@ def test_every_default_path_can_be_measured(path):
 
 
 def test_importing_initialises_no_device():
-    (row,) = processes.importing(Plan("tiny"))
+    row, *commands = processes.importing(Plan("tiny"))
     assert row.extra["initialises_device"] is False
-    assert (row.seconds or 0) > 0 and row.wall_seconds > 0
+    assert [command.setting for command in commands] == list(processes.COMMANDS)
+    assert all((each.seconds or 0) > 0 and each.wall_seconds > 0 for each in (row, *commands))
 
 
 @pytest.mark.slow

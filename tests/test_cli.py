@@ -13,6 +13,8 @@ from command_line import call
 from sonde import METHODS
 from sonde.cli import _main
 from sonde.cli._choices import PARTS, parts_help
+from sonde.cli._list import LISTING
+from sonde.cli._listing import listing
 from sonde.runs._store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 
@@ -156,6 +158,26 @@ def test_import_is_light():
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "list", "resume --help", "plot --help", "export --help", "demo --help"]
+)
+def test_what_computes_nothing_does_not_wait_for_jax(words):
+    code = (
+        "import sys; from sonde.cli import _main\n"
+        f"sys.argv = ['sonde', *{words.split()!r}]\n"
+        "try:\n    _main.main()\n"
+        "except SystemExit as end:\n    assert not end.code\n"
+        "heavy = {'jax', 'jaxlib', 'equinox', 'scipy', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout, done.stderr
+
+
+def test_list_prints_what_the_tables_say():
+    assert LISTING.read_text(encoding="utf-8") == listing(), "run 'python -m sonde.cli._listing' and commit the file"
 
 
 def test_python_dash_m_prints_the_version():

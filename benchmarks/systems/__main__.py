@@ -15,8 +15,8 @@ from benchmarks.systems.development import DEVELOPMENT
 from benchmarks.systems.learning import DEFAULT
 from benchmarks.systems.plants import SYSTEMS
 from benchmarks.systems.report import save_picture, show
+from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, one_of, whole
-from sonde.cli._main import cache_compilations
 from sonde.models import MODELS
 
 INTERRUPTED = 130

@@ -7,6 +7,7 @@ for _ in range(10):
     explorer.tell(trajectory)                     # update model
 """
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from sonde._internal.compilation import QuickJit, compiled_meanwhile
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep
 from sonde._internal.precision import double_precision
@@ -37,10 +39,17 @@ def _init(model: Model, state_dim: int, action_dim: int, keys):
     return jax.vmap(lambda key: model.init(state_dim, action_dim, key))(keys)
 
 
-@eqx.filter_jit
-def _fit(model: Model, params: Any, data: Data, filled, keys, holdout: float):
+def _fit_all(model: Model, params: Any, data: Data, filled, keys, holdout: float):
     fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
     return lockstep(fit)(params, data, keys)
+
+
+_quick_fit, _fast_fit = QuickJit(_fit_all), eqx.filter_jit(_fit_all)
+
+
+def _fit_program(model: Model) -> Any:
+    """`_fit_all`, compiled as is best for the model."""
+    return _quick_fit if model.fits_by_linear_algebra else _fast_fit
 
 
 def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> tuple[Posterior, Posterior]:
@@ -54,7 +63,7 @@ def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> 
     return jax.tree.map(lambda leaf: leaf[0], both), jax.tree.map(lambda leaf: leaf[1], both)
 
 
-@eqx.filter_jit
+@QuickJit
 def _condition(model: Model, params: Any, data: Data, confidence: Confidence) -> tuple[Posterior, Calibration | None]:
     holdout = confidence.holdout
 
@@ -219,6 +228,17 @@ class Explorer:
         self._set_state(told.data, *fit_together([told]), self.round + 1)
 
     @double_precision
+    def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
+        """Compile the first fit while a block runs, such as the rollout before it; later ones find it compiled.
+
+        with explorer.compiling_fit():
+            trajectory = rollout(world, policy, 100)
+        explorer.tell(trajectory)
+        """
+        told = Told(self, self.data, for_purpose(self.keys(), "fit"))
+        return compiled_meanwhile(_fit_program(self.model), *_fit_arguments([told]))
+
+    @double_precision
     def start_from(self, measurements: Trajectory) -> None:
         """Learn from initial data, before the first round; all seeds start from the same measurements.
 
@@ -337,11 +357,17 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
     """
     if any(each.sizes != told[0].sizes for each in told):
         raise SondeError("explorers that are fitted together need the same model, holdout, capacity and number of measurements")
-    alone = len(told) == 1
-    trees = [(each.data, each.keys, each.explorer.params) for each in told]
-    data, keys, params = trees[0] if alone else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
-    model, holdout = told[0].explorer.model, float(told[0].explorer.confidence.holdout)
-    fitted = _fit(model, params, data, jnp.max(data.count), keys, holdout)
+    fitted = _fit_program(told[0].explorer.model)(*_fit_arguments(told))
+    if len(told) == 1:
+        return [fitted]
     ends = list(itertools.accumulate(each.explorer.num_seeds for each in told))
     parts = [slice(start, end) for start, end in itertools.pairwise((0, *ends))]
-    return [fitted] if alone else [jax.tree.map(lambda leaf, part=part: leaf[part], fitted) for part in parts]
+    return [jax.tree.map(lambda leaf, part=part: leaf[part], fitted) for part in parts]
+
+
+def _fit_arguments(told: Sequence[Told]) -> tuple[Any, ...]:
+    """Arguments of `_fit_all`, with the seeds of all explorers along one axis."""
+    trees = [(each.explorer.params, each.data, each.keys) for each in told]
+    params, data, keys = trees[0] if len(told) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
+    first = told[0].explorer
+    return first.model, params, data, jnp.max(data.count), keys, float(first.confidence.holdout)

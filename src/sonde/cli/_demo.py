@@ -5,12 +5,6 @@ from pathlib import Path
 
 import tyro
 
-from sonde.cli._console import plain_console
-from sonde.cli._run import run_and_draw
-from sonde.runs import preset
-from sonde.runs._report import demo_opening, demo_summary
-from sonde.runs._store import RunStore
-
 
 @dataclass
 class DemoArguments:
@@ -27,6 +21,12 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(DemoArguments, args=args, prog="sonde demo")
+    from sonde.cli._console import plain_console  # not above: help does not wait for JAX
+    from sonde.cli._run import run_and_draw
+    from sonde.runs import preset
+    from sonde.runs._report import demo_opening, demo_summary
+    from sonde.runs._store import RunStore
+
     names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
     free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())
     config, console = preset("pendulum-gp-lite"), plain_console()

@@ -5,9 +5,6 @@ from pathlib import Path
 
 import tyro
 
-from sonde.runs._export import export_run
-from sonde.runs._store import RunStore
-
 
 @dataclass
 class ExportArguments:
@@ -34,6 +31,9 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(ExportArguments, args=args, prog="sonde export")
+    from sonde.runs._export import export_run  # not above: help does not wait for JAX
+    from sonde.runs._store import RunStore
+
     store = RunStore.open(chosen.folder, chosen.allow_code)
     done = export_run(store, chosen.out, seed=chosen.seed, initial_data=chosen.initial_data, overwrite=chosen.overwrite)
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")

@@ -8,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, first_line, one_of
 from sonde._internal.reading import MAX_DIGITS, check_text
 from sonde.cli import _interrupts
@@ -30,6 +31,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
 COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list")
+WITHOUT_JAX = ("list",)
 
 
 def main() -> None:
@@ -63,7 +65,8 @@ def _run(args: list[str]) -> None:
         return
     one_of("command", args[0], COMMANDS)
     _check_words(args)
-    cache_compilations()
+    if args[0] not in WITHOUT_JAX and not {"-h", "--help"} & set(args):
+        cache_compilations()
     importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])
 
 
@@ -104,13 +107,3 @@ def _check_words(args: list[str]) -> None:
         for part in re.split(r"[=,()\[\]\s]", word):
             if re.fullmatch(rf"[+-]?[\d_]{{{MAX_DIGITS + 1},}}", part):
                 raise SondeError(f"command line: {part[:20]}... has {len(part)} digits; expected at most {MAX_DIGITS}")
-
-
-def cache_compilations() -> None:
-    """Keep compiled programs between processes, in the user's cache folder, unless JAX is configured otherwise."""
-    import jax
-
-    if not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        jax.config.update("jax_compilation_cache_dir", str(base / "sonde" / "compiled"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)

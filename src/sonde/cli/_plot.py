@@ -6,8 +6,6 @@ from pathlib import Path
 import tyro
 
 from sonde._internal.errors import SondeError
-from sonde.runs._run import restore_explorer
-from sonde.runs._store import RunStore
 
 
 @dataclass
@@ -31,6 +29,8 @@ def main(args: list[str]) -> None:
     chosen = tyro.cli(PlotArguments, args=args, prog="sonde plot")
     if not chosen.folders:
         raise SondeError("plot: name at least one folder of a run")
+    from sonde.runs._run import restore_explorer  # not above: help does not wait for JAX
+    from sonde.runs._store import RunStore
     from sonde.runs.figures import draw_curves, draw_model, draw_theory
 
     stores = [RunStore.open(folder, chosen.allow_code) for folder in chosen.folders]

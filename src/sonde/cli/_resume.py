@@ -6,9 +6,6 @@ from pathlib import Path
 import tyro
 
 from sonde._internal.errors import SondeError
-from sonde.cli._console import plain_console
-from sonde.cli._run import run_and_draw
-from sonde.runs._store import RunStore
 
 
 @dataclass
@@ -30,6 +27,10 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
+    from sonde.cli._console import plain_console  # not above: help does not wait for JAX
+    from sonde.cli._run import run_and_draw
+    from sonde.runs._store import RunStore
+
     store = RunStore.open(chosen.folder, chosen.allow_code)
     available = [0, *store.checkpoints()]
     if chosen.from_round is not None and chosen.from_round not in available:

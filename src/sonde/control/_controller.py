@@ -160,7 +160,7 @@ class Controller:
         """
         x = np.asarray(x, dtype=np.float64)
         single = self.copies == 1 and x.shape == (self.state_dim,)
-        actions, _ = self.act(x[None] if single else x)
+        actions, _ = self._take(x[None] if single else x, self.policy.without_report())
         return actions[0] if single else actions
 
     def act(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,13 +173,17 @@ class Controller:
             Actions [S, du] or [S * R, du], and the expected information gain per step [S] or [S * R] in nats (NaN if the policy
             does not plan, or has a budget).
         """
+        return self._take(states, self.policy)
+
+    def _take(self, states: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
+        """Act as `act` does, with a form of the policy for calls without a deadline."""
         began = time.perf_counter()
         if states.shape != (self.copies, self.state_dim):
             raise SondeError(f"policy: states must have shape [{self.copies}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite, got NaN or infinity; check the sensor that delivered it")
         if self._anytime is None or self.budget is None:
-            (actions, planned), new = self._act_without_deadline(states), True
+            (actions, planned), new = self._act_without_deadline(states, policy), True
         else:
             actions, new = self._runner(states, self._step, began + self.budget)
             planned, self.iterations = np.full(self.copies, np.nan), self._runner.latest.iterations if new else 0
@@ -194,9 +198,9 @@ class Controller:
         return actions, planned
 
     @double_precision
-    def _act_without_deadline(self, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _act_without_deadline(self, states: np.ndarray, policy: Policy) -> tuple[np.ndarray, np.ndarray]:
         if self._step == 0:
-            self._state = _initial_state(self.policy, *self._plan_keys.shape)
+            self._state = _initial_state(policy, *self._plan_keys.shape)
         arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step), self.goals
-        actions, self._state, planned = _act(self.policy, self._state, *arguments)
+        actions, self._state, planned = _act(policy, self._state, *arguments)
         return np.array(actions), np.array(planned)  # copies, since JAX's own arrays cannot be written to

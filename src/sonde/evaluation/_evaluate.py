@@ -22,7 +22,7 @@ from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._setup import Learned, TaskSetup
 from sonde.evaluation._tasks import goals_for
 from sonde.imagination import Mean, Pessimistic
-from sonde.solvers import Planner, PlanningPolicy, Policy, RandomPolicy, solve
+from sonde.solvers import Planner, Policy, RandomPolicy, solve
 from sonde.worlds import World, has_simulator
 
 
@@ -72,7 +72,7 @@ def plan_task(
             posterior = posterior.differentiable()
     problem = setup.problem(posterior, imagination)
     policy = solve(setup.solver, problem, _or_empty(data, setup.world, len(keys)), for_purpose(setup.keys(keys), "solve"))
-    return replace(policy, reports_information=False) if isinstance(policy, PlanningPolicy) else policy
+    return policy.without_report()
 
 
 @double_precision

@@ -6,7 +6,7 @@ everything that can be computed before the first query is computed there, once p
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -144,6 +144,9 @@ class Posterior(eqx.Module):
 
 class Model(abc.ABC):
     """A way to learn x' from (x, u)."""
+
+    fits_by_linear_algebra: ClassVar[bool] = False
+    """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
 
     @property
     def ensemble_size(self) -> int:

@@ -7,7 +7,7 @@ Here are the configuration, the hyper-parameters and their fit. Covariance funct
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import equinox as eqx
 import jax
@@ -50,6 +50,8 @@ class GPParams(eqx.Module):
 @dataclass(frozen=True)
 class GaussianProcess(Model):
     """One Gaussian process per output dimension, on the change x' - x."""
+
+    fits_by_linear_algebra: ClassVar[bool] = True
 
     kernel: Kernel = field(default_factory=RBF)
     """Covariance function."""

@@ -1,26 +1,43 @@
-"""Runs on disk: configs, presets, measurements in and out, checkpoints, resuming, callbacks, figures, and sweeps."""
+"""Runs on disk: configs, presets, measurements in and out, checkpoints, resuming, callbacks, figures, and sweeps.
 
-from sonde.runs._analysis import learned_system
-from sonde.runs._callbacks import Callback
-from sonde.runs._config import RunConfig, TaskSettings
-from sonde.runs._experiment import Experiment
-from sonde.runs._initial_data import read_measurements
-from sonde.runs._presets import PRESETS, default_config, preset
-from sonde.runs._progress import ProgressDisplay
-from sonde.runs._run import explore
-from sonde.runs._together import explore_together
+Names are imported when they are first used: a run needs neither the analysis with its optimisers nor a progress display.
+"""
 
-__all__ = [
-    "PRESETS",
-    "Callback",
-    "Experiment",
-    "ProgressDisplay",
-    "RunConfig",
-    "TaskSettings",
-    "default_config",
-    "explore",
-    "explore_together",
-    "learned_system",
-    "preset",
-    "read_measurements",
-]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sonde.runs._analysis import learned_system as learned_system
+    from sonde.runs._callbacks import Callback as Callback
+    from sonde.runs._config import RunConfig as RunConfig
+    from sonde.runs._config import TaskSettings as TaskSettings
+    from sonde.runs._experiment import Experiment as Experiment
+    from sonde.runs._initial_data import read_measurements as read_measurements
+    from sonde.runs._presets import PRESETS as PRESETS
+    from sonde.runs._presets import default_config as default_config
+    from sonde.runs._presets import preset as preset
+    from sonde.runs._progress import ProgressDisplay as ProgressDisplay
+    from sonde.runs._run import explore as explore
+    from sonde.runs._together import explore_together as explore_together
+
+_HOMES = {
+    "PRESETS": "_presets",
+    "Callback": "_callbacks",
+    "Experiment": "_experiment",
+    "ProgressDisplay": "_progress",
+    "RunConfig": "_config",
+    "TaskSettings": "_config",
+    "default_config": "_presets",
+    "explore": "_run",
+    "explore_together": "_together",
+    "learned_system": "_analysis",
+    "preset": "_presets",
+    "read_measurements": "_initial_data",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"sonde.runs.{_HOMES[name]}"), name)

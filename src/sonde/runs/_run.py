@@ -149,7 +149,12 @@ def _listening(listeners: Callback, store: RunStore) -> Generator[None]:
 
 @double_precision
 def collect(
-    config: RunConfig, explorer: Explorer, pool: SimulatorPool | None = None, on_step: OnStep | None = None
+    config: RunConfig,
+    explorer: Explorer,
+    pool: SimulatorPool | None = None,
+    on_step: OnStep | None = None,
+    *,
+    compile_fit: bool = True,
 ) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config says.
 
@@ -158,13 +163,15 @@ def collect(
         explorer: The explorer to ask.
         pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
+        compile_fit: Compile the explorer's fit meanwhile; of no use where several runs are fitted by one program.
 
     Returns:
         The policy, and the measurements of the round.
     """
     controller = explorer.ask()
     rollouts = RolloutSettings(config.horizon, config.rollouts, config.max_copies)
-    first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
+    with explorer.compiling_fit() if compile_fit else contextlib.nullcontext():
+        first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
@@ -180,7 +187,8 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
         tell: How measurements are learned from; by default by this run alone.
     """
     clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
-    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, clock.on_step("plan")))
+    alone, on_step = tell is tell_alone, clock.on_step("plan")
+    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, compile_fit=alone))
     # a world written in JAX steps inside the compiled rollout: its time is part of the planning
     clock.seconds["world"] = pool.seconds - simulated
     clock.seconds["plan"] -= clock.seconds["world"]

@@ -196,6 +196,10 @@ class PlanningPolicy(AnytimePolicy):
         """The same policy with the goal in its control problem."""
         return self if goal is None else replace(self, problem=replace(self.problem, goal=goal))
 
+    def without_report(self) -> "PlanningPolicy":
+        """The same policy without the last imagined plan."""
+        return replace(self, reports_information=False)
+
     def initial_state(self) -> Any:
         """The planner's initial state."""
         return self.planner.initial_state(self.problem)

@@ -39,6 +39,10 @@ class Policy(eqx.Module):
         del goal
         return self
 
+    def without_report(self) -> "Policy":
+        """The same policy for those who only want its actions; it may return NaN for what it expects, which saves work."""
+        return self
+
     def to_bytes(self) -> bytes | None:
         """Content of a file for `sonde.load_policy`; None if the policy cannot be used without JAX."""
         return None
