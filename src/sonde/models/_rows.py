@@ -1,9 +1,9 @@
 """Predictions of an ensemble on CPUs; only `EnsemblePosterior.specialise` uses it.
 
-Code is written for one input and mapped over plans and particles. Here the inputs of all those maps are collected and become the
+Code is written for one input and mapped over plans and particles. Here the inputs of all those maps are collected and become
 rows of matrices, whose number decides how the networks are evaluated. Few rows: all members in one product per layer, since
-products of one member alone are so small that the cores mostly wait for each other between them. Many rows: tile after tile and
-member after member, so that the activations stay in the cache.
+products of one member alone are so small that the cores mostly wait for each other. Many rows: tile after tile and member after
+member, so that the activations stay in the cache.
 """
 
 import jax
