@@ -26,7 +26,7 @@ class Arguments:
     """Numbers of seeds in lockstep, such as 1 10 50; by default these on a GPU, and mostly 1 on a CPU, whose cores one seed
     keeps busy."""
     out: Path | None = None
-    """Folder for bench.json, written after each measurement, and bench.png."""
+    """Folder for bench.json, written after each measurement, bench.png, and peers.png if peers are measured."""
     peers: bool = False
     """Also give the same work to other packages, as far as they are installed (extra 'benchmarks')."""
 

@@ -1,97 +1,23 @@
-"""Planning with an ensemble: `pytorch-icem` with an ensemble in plain PyTorch against ours, at the same work.
+"""Planning with an ensemble: `pytorch-icem` with an ensemble in plain PyTorch, and mbrl-lib, against ours at the same work.
 
 Equal in both: samples, kept plans, iterations, horizon, particles, members, layers, widths, both heads, the imagined noise,
 the optimistic choice among plausible states, and the information gain of every step. Weights are random in both, since the
 work does not depend on them. Differences: PyTorch uses single precision throughout, where our states are double; `pytorch-icem`
 counts kept plans among its samples, so it is given `samples + kept`, and it does not clip plans; ours also imagines the best
-plan once more.
+plan once more. mbrl-lib (`benchmarks/peer_mbrl.py`) keeps no plans in the last iteration, so it imagines a few less.
 """
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any
 
-from benchmarks import engine, work
-from benchmarks.ensembles import BETA, CHEETAH_WITH_NOISE, FETCH, PENDULUM_WITH_NOISE, TINY, Setting, problem_of
+from benchmarks import engine, peer_mbrl, work
+from benchmarks.ensembles import CHEETAH_WITH_NOISE, FETCH, PENDULUM_WITH_NOISE, TINY, Setting, problem_of
 from benchmarks.measuring import Plan, in_turns, installed, network_products, note
 from benchmarks.rows import Row
+from benchmarks.torch_ensemble import TorchEnsemble
 from sonde._internal.errors import first_line
-
-
-class TorchEnsemble:
-    """An ensemble whose members are one batch of matrices, which PyTorch multiplies fastest."""
-
-    def __init__(self, torch: Any, setting: Setting):
-        """Draw random weights that keep the spread of a unit input.
-
-        Args:
-            torch: The module.
-            setting: The sizes.
-        """
-        self.torch, self.setting = torch, setting
-        model = setting.model
-        outputs = setting.state_dim * (2 if model.noise == "learned" else 1)
-        sizes = [setting.state_dim + setting.action_dim, *[model.width] * model.layers, outputs]
-        self.weights = [torch.randn(model.members, n, m) / n**0.5 for n, m in itertools.pairwise(sizes)]
-        self.biases = [torch.zeros(model.members, 1, m) for m in sizes[1:]]
-        self.rewards: list[Any] = []
-        self.transitions = 0
-        self.step: Callable[[Any, Any], tuple[Any, Any]] = self._step
-
-    def dynamics(self, x: Any, controls: Any) -> Any:
-        """Imagine one step of all particles of all plans.
-
-        The reward of the step is kept for `cost`, which the package calls with states only.
-
-        Args:
-            x: States [plans, particles * dx].
-            controls: Actions and etas [plans, du + dx].
-
-        Returns:
-            Next states [plans, particles * dx].
-        """
-        x_next, reward = self.step(x, controls)
-        self.rewards.append(reward)
-        self.transitions += x.shape[0] * self.setting.particles
-        return x_next
-
-    def cost(self, _states: Any, _controls: Any) -> Any:
-        """The cost of each plan: minus the information of all its steps."""
-        total = -self.torch.stack(self.rewards).sum(dim=0)
-        self.rewards.clear()
-        return total
-
-    def _step(self, x: Any, controls: Any) -> tuple[Any, Any]:
-        torch, setting, plans = self.torch, self.setting, x.shape[0]
-        dx, du, particles = setting.state_dim, setting.action_dim, setting.particles
-        x = x.reshape(plans * particles, dx)
-        each = controls.repeat_interleave(particles, dim=0) if particles > 1 else controls
-        u, eta = each[:, :du], each[:, du:].clamp(-1, 1)
-        h = torch.cat([x, u], dim=1).expand(setting.model.members, -1, -1)
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = torch.baddbmm(bias, h, weight)
-            if i + 1 < len(self.weights):
-                h = torch.nn.functional.silu(h)
-        mean, noise_variance = self._heads(h)
-        epistemic = mean.std(dim=0, correction=0)
-        x_next = x + mean.mean(dim=0) + BETA * epistemic * eta
-        if particles > 1:
-            x_next = x_next + noise_variance.sqrt() * torch.randn_like(x)
-        information = 0.5 * torch.log1p(epistemic**2 / noise_variance).sum(dim=1)
-        return x_next.reshape(plans, particles * dx), information.reshape(plans, particles).mean(dim=1)
-
-    def _heads(self, h: Any) -> tuple[Any, Any]:
-        """Means of the members, and the mean of their noise variances."""
-        torch, model = self.torch, self.setting.model
-        if model.noise == "fixed":
-            return h, torch.full_like(h[0], model.noise_std**2)
-        mean, raw = h.chunk(2, dim=-1)
-        low, high = (torch.tensor(bound).log() for bound in (model.noise_floor, model.noise_ceiling))
-        softplus = torch.nn.functional.softplus
-        log_std = low + softplus(high - softplus(high - raw) - low)
-        return mean, torch.exp(2 * log_std).mean(dim=0)
 
 
 def _planner(torch: Any, icem: Any, ensemble: TorchEnsemble) -> Callable[[], Any]:
@@ -143,25 +69,36 @@ def _faster(torch: Any, icem: Any, setting: Setting) -> tuple[TorchEnsemble, Cal
     return (compiled, compiled_step, "compiled") if second.wall_seconds < first.wall_seconds else (plain, step, "eager")
 
 
+def _peers(setting: Setting) -> Iterator[tuple[str, TorchEnsemble, Callable[[], Any]]]:
+    """Name, ensemble and planning step of each package that can be used here."""
+    if installed("torch", "pytorch_icem"):
+        torch, icem = import_module("torch"), import_module("pytorch_icem")
+        torch.manual_seed(0)
+        ensemble, step, how = _faster(torch, icem, setting)
+        yield f"pytorch-icem + PyTorch ({how})", ensemble, step
+    if installed("torch", "mbrl"):
+        try:
+            yield "mbrl-lib", *peer_mbrl.planner(import_module("torch"), setting)
+        except Exception as error:  # its pinned hydra-core 1.0.3 cannot be imported by Python 3.11
+            note(f"peers: mbrl-lib does not work here, left out: {first_line(error)}")
+
+
 def compare(plan: Plan) -> Iterator[Row]:
-    """Rows of both packages for each size."""
-    if not installed("torch", "pytorch_icem"):
-        return
-    torch, icem = import_module("torch"), import_module("pytorch_icem")
-    torch.manual_seed(0)
+    """Rows of all packages for each size."""
     quick = CHEETAH_WITH_NOISE, FETCH
     for setting in {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, *quick)}[plan.effort]:
         note(f"peers: planning, {setting.name} ...")
         problem = problem_of(setting, 1)
-        ours = engine.planning(problem, setting.solver, 1)
-        ensemble, theirs, how = _faster(torch, icem, setting)
-        ensemble.transitions = 0
-        theirs()
+        work_of = {"sonde": engine.planning(problem, setting.solver, 1)}
         transitions = {"sonde": work.imagined_transitions(setting.solver, problem.simulated_particles)}
-        by = f"pytorch-icem + PyTorch ({how})"
-        transitions[by] = ensemble.transitions
-        timings = in_turns({"sonde": ours, by: theirs}, plan.repeats)
-        for name, timing in timings.items():
+        for name, ensemble, step in _peers(setting):
+            step()  # the second call has plans from the first, as all later ones
+            ensemble.transitions = 0
+            step()
+            work_of[name], transitions[name] = step, ensemble.transitions
+        if len(work_of) == 1:
+            return
+        for name, timing in in_turns(work_of, plan.repeats).items():
             yield Row(
                 "peers",
                 f"planning, {setting.name}",

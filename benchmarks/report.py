@@ -72,7 +72,7 @@ def show(results: Results, console: Console) -> None:
 
 
 def save(results: Results, folder: Path) -> list[Path]:
-    """Write `bench.json`, and `bench.png` if any row has a limit.
+    """Write `bench.json`, `bench.png` if any row has a limit, and `peers.png` if peers were measured.
 
     Args:
         results: The measurements.
@@ -81,15 +81,16 @@ def save(results: Results, folder: Path) -> list[Path]:
     Returns:
         The files.
     """
-    from benchmarks.figure import draw
+    from benchmarks import figure, peer_figure
 
     results.save(folder)
-    files = [folder / "bench.json"]
-    if any(row.ratio is not None for row in _split(results)[0]):
-        machine = results.machine
-        name = machine["processor"] if machine["device"] == "cpu" else machine["device"]
-        write_atomically(folder / "bench.png", draw(_split(results)[0], name, machine["clock"]))
-        files.append(folder / "bench.png")
+    files, machine = [folder / "bench.json"], results.machine
+    others, by_peers = _split(results)
+    for name, drawing, rows in (("bench.png", figure, others), ("peers.png", peer_figure, by_peers)):
+        if any(row.ratio is not None for row in rows):
+            device = machine["processor"] if machine["device"] == "cpu" else machine["device"]
+            write_atomically(folder / name, drawing.draw(rows, device, machine["clock"]))
+            files.append(folder / name)
     return files
 
 

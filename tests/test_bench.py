@@ -12,8 +12,20 @@ import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
-from benchmarks import ensembles, measuring, peer_posterior, processes, real_time, rollouts, runner, time_to_task, work
+from benchmarks import (
+    ensembles,
+    measuring,
+    peer_figure,
+    peer_posterior,
+    processes,
+    real_time,
+    rollouts,
+    runner,
+    time_to_task,
+    work,
+)
 from benchmarks.__main__ import main
 from benchmarks.figure import figure_of
 from benchmarks.measuring import Plan
@@ -371,6 +383,34 @@ def test_pytorch_icem_imagines_as_many_transitions_as_ours():
         ensemble.transitions = 0
         step()
         assert ensemble.transitions == work.imagined_transitions(setting.solver, setting.particles)
+
+
+def test_mbrl_lib_imagines_as_many_transitions_as_ours_but_for_the_last_plans_that_it_does_not_keep():
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("mbrl.planning", exc_type=Exception)  # its pinned hydra-core raises a ValueError in Python 3.11
+    from benchmarks.ensembles import TINY
+    from benchmarks.peer_mbrl import planner
+
+    setting = replace(TINY, solver=ICEM(samples=40, horizon=5, elites=10, iterations=3, keep_fraction=0.3))
+    ensemble, step = planner(torch, setting)
+    step()  # the first step has no plans of an earlier one
+    ensemble.transitions = 0
+    assert step().shape == (5, 4)
+    fewer = (setting.solver.kept_elites - 1) * 5 * setting.particles  # the mean takes their place
+    assert ensemble.transitions + fewer == (3 * (40 + 3)) * 5 * setting.particles
+
+
+def test_the_figure_of_peers_shows_times_as_multiples_of_ours_and_marks_wrong_answers():
+    row = lambda by, seconds, **extra: Row("peers", "planning", 1, seconds, 1.0, extra={"by": by, **extra})
+    rows = [row("sonde", 2.0, std_error=1e-5), row("fast", 1.0, std_error=0.3), row("slow", 6.0, std_error=1e-12)]
+    (axes,) = peer_figure.figure_of(rows, "a machine", "CPU-seconds").axes
+    assert [bar.get_width() for bar in axes.patches] == [1.0, 0.5, 3.0]
+    assert [to_hex(bar.get_facecolor()).upper() for bar in axes.patches] == [
+        peer_figure.OURS,
+        peer_figure.INACCURATE,
+        peer_figure.THEIRS,
+    ]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["sonde", "fast", "slow"]
 
 
 def test_a_missing_peer_is_left_out(monkeypatch, capsys):

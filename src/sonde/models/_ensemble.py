@@ -25,6 +25,7 @@ from sonde.models._batches import Span, in_passes, with_new
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
 from sonde.models._network import Network, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
+from sonde.models._rows import in_rows
 from sonde.models._steps import in_chunks, one_by_one
 from sonde.models._training import some_rows, until_converged, validation_rows
 
@@ -320,13 +321,16 @@ class EnsemblePosterior(Posterior):
     fused: FusedNetworks | None
     """The same networks for the fused GPU kernel, if it is used."""
     model: ProbabilisticEnsemble = eqx.field(static=True)
+    together: bool = eqx.field(static=True, default=False)
+    """Whether all queries of a CPU's program are evaluated together (`models/_rows.py`), which has no gradients."""
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Predict with the mean and std of the members' means, and the root mean square of their noise stds."""
         params = self.params
         z = params.inputs(jnp.concatenate([x, u]))
         one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
-        mean, log_std = self.model.heads((self.fused or one_by_one)(z))
+        portable = partial(in_rows, params.networks) if self.together else one_by_one
+        mean, log_std = self.model.heads((self.fused or portable)(z))
         scale, mean, std = params.targets.scale, mean.astype(x.dtype), jnp.exp(log_std)
         if params.affine is not None:
             mean = mean + params.affine @ z / scale
@@ -351,21 +355,22 @@ class EnsemblePosterior(Posterior):
         return 1 if self.fused is None else UNROLL
 
     def specialise(self) -> "EnsemblePosterior":
-        """Use the fused kernel if the device that holds the weights can run it."""
+        """Use the fused kernel if the device that holds the weights can run it; on a CPU, evaluate all queries together."""
         networks = self.params.networks
         fast = self.model.matmul_precision == "half" and fits(networks) and kernel_runs_on(networks.weights[0])
         fused = FusedNetworks.of(networks, processors_of(networks.weights[0])) if fast else None
-        return EnsemblePosterior(self.params, fused, self.model)
+        on_cpu = all(device.platform == "cpu" for device in networks.weights[0].devices())
+        return EnsemblePosterior(self.params, fused, self.model, on_cpu)
 
     def differentiable(self) -> "EnsemblePosterior":
-        """The networks themselves: the fused kernel has no gradients."""
+        """The networks themselves: what `specialise` chooses has no gradients."""
         return EnsemblePosterior(self.params, None, self.model)
 
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
         """One member as an ensemble of its own."""
         one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
         params = replace(self.params, networks=one(self.params.networks), affine=one(self.params.affine))
-        return EnsemblePosterior(params, one(self.fused), self.model)
+        return EnsemblePosterior(params, one(self.fused), self.model, self.together)
 
     def predict_jacobian(
         self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
