@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from sonde.models._linalg import PivotedCholesky, gaussian_log_density, safe_cholesky, triangular_inverse
+from sonde.models._linalg import PivotedCholesky, gaussian_log_density, safe_cholesky, safe_lower_cholesky, triangular_inverse
 
 
 @pytest.mark.slow
@@ -28,6 +28,17 @@ def test_safe_cholesky_factorises_singular_matrices(x64, size):
     np.testing.assert_allclose(diagonal, np.diag(np.linalg.cholesky(well)), rtol=1e-9)
     np.testing.assert_allclose(upper @ upper.T, np.linalg.inv(well), atol=1e-9)
     assert np.isnan(factorise(jnp.full((size, size), jnp.nan))[0]).any(), "a matrix that cannot be factorised must give NaN"
+
+
+def test_safe_lower_cholesky_agrees_with_numpy_and_factorises_singular_matrices(x64):
+    rng, factorise = np.random.default_rng(0), jax.jit(safe_lower_cholesky)
+    tall = rng.normal(size=(30, 4)) * 10.0 ** np.arange(3, -1, -1)
+    well = tall @ tall.T + np.eye(30)
+    np.testing.assert_allclose(factorise(jnp.asarray(well)), np.linalg.cholesky(well), rtol=1e-6, atol=1e-8)
+    singular = tall @ tall.T - 1e-6 * np.eye(30)
+    lower = np.asarray(factorise(jnp.asarray(singular)))
+    assert np.all(np.triu(lower, 1) == 0) and np.abs(lower @ lower.T - singular).max() <= 1e-6 * np.abs(singular).max()
+    assert np.isnan(factorise(jnp.full((30, 30), jnp.nan))).any(), "a matrix that cannot be factorised must give NaN"
 
 
 def test_triangular_inverse_agrees_with_numpy(x64):

@@ -38,7 +38,7 @@ FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """A query skips the zeros of F by groups of columns; narrower groups multiply slowly, more groups compile slowly."""
 FEWEST_ROWS = 256  # factorisations of fewer rows cost too little to compile a smaller program for them
 SMALLEST_VARIANCE = 1e-30  # of a prediction; positive, because the square root has no gradient at 0
-SMALLEST_FRACTION = 1e-10  # of a direction's variance that data explain; positive, so that a Cholesky factor exists
+SMALLEST_FRACTION = 1e-8  # of a direction's posterior variance, taken as explained too, so that a Cholesky factor exists
 
 
 class Centres(eqx.Module):
@@ -136,10 +136,13 @@ def low_rank(
     chosen = jax.lax.switch(jnp.searchsorted(jnp.asarray(sizes), filled), branches)
     real = jnp.arange(rank) < chosen.used
     among_real = lambda matrix: jnp.where(real[:, None] & real[None, :], matrix, jnp.eye(rank, dtype=points.dtype))
-    # K at the centres is L L^T, and K(centres, data) = L G: the whitened features of the data are the columns of G
-    unwhiten = jnp.where(real[:, None], triangular_inverse(among_real(chosen.corner.T)).T, 0.0)
-    share = jnp.maximum(chosen.strength / (chosen.strength + ratio), SMALLEST_FRACTION)
-    explained = among_real((chosen.basis * share) @ chosen.basis.T)
+    # K at the centres is L L^T, and K(centres, data) = L G: the whitened features of the data are the columns of G. One after
+    # the other, both inverses share compiled code
+    unwhiten, upper = jax.lax.map(
+        lambda lower: triangular_inverse(lower).T, jnp.stack([among_real(chosen.corner.T), chosen.precision])
+    )
+    unwhiten = jnp.where(real[:, None], unwhiten, 0.0)
+    explained = among_real(plus_diagonal((SMALLEST_FRACTION - 1) * (upper @ upper.T), 1.0))
     # a Cholesky factor from the last centre to the first is upper triangular, as is `unwhiten`
     root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
     return Centres(points[chosen.pivots], unwhiten @ chosen.weights, unwhiten @ root, chosen.used, chosen.kept)

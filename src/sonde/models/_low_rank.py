@@ -23,7 +23,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from sonde.models._kernels import Kernel
-from sonde.models._linalg import PivotedCholesky, any_of_all
+from sonde.models._linalg import PivotedCholesky, any_of_all, plus_diagonal, safe_lower_cholesky
 
 BLOCK = 1024
 """Number of data points whose a^T E a is computed exactly; the root of the sum is at most the sum of the roots of blocks."""
@@ -42,10 +42,9 @@ class Chosen(NamedTuple):
     """Number of inducing points."""
     corner: Float[Array, "rank rank"]
     """Features of the inducing points, one per column: the transposed Cholesky factor of their kernel matrix."""
-    strength: Float[Array, " rank"]
-    """Eigenvalues of the sum of g g^T over the data."""
-    basis: Float[Array, "rank rank"]
-    """Its eigenvectors."""
+    precision: Float[Array, "rank rank"]
+    """Lower Cholesky factor of the posterior precision of w, I + (sum of g g^T over the data) / s^2. Its leading blocks are the
+    factors for fewer inducing points."""
     weights: Float[Array, " rank"]
     """Posterior mean of w."""
     kept: Bool[Array, ""]
@@ -60,8 +59,7 @@ class _Round(NamedTuple):
     """The trace of E at which the next round stops."""
     mean_error: Float[Array, ""]
     """Bound on the error of the mean, in stds."""
-    strength: Float[Array, " rank"]
-    basis: Float[Array, "rank rank"]
+    precision: Float[Array, "rank rank"]
     weights: Float[Array, " rank"]
 
 
@@ -94,24 +92,25 @@ def choose(
     def improve(state: _Round) -> _Round:
         pivoted = state.pivoted.extended(lambda i: kernel.cross(points, points[i][None])[:, 0], state.target)
         wide = pivoted.factor
-        strength, basis = jnp.linalg.eigh(wide @ wide.T)
-        strength = jnp.maximum(strength, 0.0)
-        weights = basis @ ((basis.T @ (wide @ y)) / (strength + ratio))
+        # no eigenvalue is below 1; the rows of `wide` shrink from the first to the last, and in this order rounding errors do
+        # not spread from large entries to small ones
+        precision = safe_lower_cholesky(plus_diagonal((wide @ wide.T) / ratio, 1.0))
+        weights = jax.scipy.linalg.cho_solve((precision, True), wide @ (y / ratio))
         error = _mean_error(kernel, points, pivoted, (y - weights @ wide) / ratio)
         # the squared error shrinks about as the trace does
         smaller = pivoted.left * jnp.minimum(0.5 * (tolerance / error) ** 2, 0.5)
         target = jnp.where(error > tolerance, smaller, state.target)
-        return _Round(pivoted, target, error, strength, basis, weights)
+        return _Round(pivoted, target, error, precision, weights)
 
     empty = jnp.zeros(rank, points.dtype)
     start = PivotedCholesky.start(kernel.diagonal(points), mask, rank)
-    first = _Round(start, goal, jnp.asarray(jnp.inf, points.dtype), empty, jnp.eye(rank, dtype=points.dtype), empty)
-    pivoted, _, error, strength, basis, weights = jax.lax.while_loop(unfinished, improve, first)
+    first = _Round(start, goal, jnp.asarray(jnp.inf, points.dtype), jnp.eye(rank, dtype=points.dtype), empty)
+    pivoted, _, error, precision, weights = jax.lax.while_loop(unfinished, improve, first)
     nothing = ~jnp.any(mask)  # no data, and so nothing to be wrong about
     within = lambda factor: (pivoted.left <= factor**2 * goal) & (error <= factor * tolerance)
     by_rounding = ~pivoted.can_grow & (pivoted.used < rank)
     kept = nothing | within(1.0) | (by_rounding & within(ROUNDING_FACTOR))
-    return Chosen(pivoted.pivots, pivoted.used, pivoted.factor[:, pivoted.pivots], strength, basis, weights, kept)
+    return Chosen(pivoted.pivots, pivoted.used, pivoted.factor[:, pivoted.pivots], precision, weights, kept)
 
 
 def _mean_error(
