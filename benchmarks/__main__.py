@@ -19,7 +19,7 @@ class Arguments:
     """Measure the hot paths at the paper's settings: work, time, rate, and the machine's own limit in the same process."""
 
     paths: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[PATH ...]")] = ()
-    """What to measure; by default all but real-time, time-to-task, fetch-step and peers."""
+    """What to measure; by default all but real-time, time-to-task, fetch-step, cheetah-round and peers."""
     quick: bool = False
     """Fewer and shorter measurements, within about two minutes."""
     seeds: tuple[int, ...] = ()

@@ -6,7 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import ensembles, free_play, gaussian_process, memory_check, peers, processes, rollouts, soft_actor_critic
+from benchmarks import (
+    ensembles,
+    free_play,
+    gaussian_process,
+    memory_check,
+    peers,
+    processes,
+    rollouts,
+    soft_actor_critic,
+    whole_rounds,
+)
 from benchmarks.measuring import Limits, Plan, network_products, note, on_cpu, prediction_products
 from benchmarks.rows import COPY, Row
 from benchmarks.table import in_short
@@ -31,11 +41,12 @@ PATHS: dict[str, Measure] = {
     "real-time": rollouts.at_a_rate,
     "time-to-task": rollouts.to_a_solved_task,
     "fetch-step": free_play.steps,
+    "cheetah-round": whole_rounds.rounds,
     "peers": peers.compare,
 }
 """A path is a generator: each row is measured when it is asked for. The first line of its docstring is its help."""
 PEERS = "peers"
-ON_DEMAND = ("memory-check", "real-time", "time-to-task", "fetch-step", PEERS)
+ON_DEMAND = ("memory-check", "real-time", "time-to-task", "fetch-step", "cheetah-round", PEERS)
 """Measured only on request: they take long or need other packages."""
 KINDS = ("f64", "f32", COPY), ("f64", "tf32", "bf16", COPY)
 """Limits that are always measured: on a CPU, and elsewhere."""

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
-from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
+from sonde.models._base import UNROLL, JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
 from sonde.models._batches import Span, in_passes, with_new
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
 from sonde.models._network import Network, over_members
@@ -32,7 +32,6 @@ from sonde.models._training import some_rows, until_converged, validation_rows
 SMALLEST_REST = 0.1
 """Least std, in stds of the targets, that an affine part leaves for the networks: their disagreement is in its units, and data
 of a small region, where the system seems affine, must not make them agree about all others."""
-UNROLL = 10  # steps of a plan that a GPU takes without a word from the host
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
 
 
@@ -351,7 +350,7 @@ class EnsemblePosterior(Posterior):
 
     @property
     def unroll(self) -> int:
-        """On a GPU, one step takes less time than the host needs to start it."""
+        """Steps of a plan that are compiled in a row."""
         return 1 if self.fused is None else UNROLL
 
     def specialise(self) -> "EnsemblePosterior":

@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
-from sonde.models._base import JacobianPrediction, Posterior, Prediction
+from sonde.models._base import UNROLL, JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel, affine_features
 from sonde.models._linalg import largest_of_all, plus_diagonal, safe_cholesky, triangular_inverse
 from sonde.models._low_rank import BLOCK, choose
@@ -32,7 +32,7 @@ from sonde.models._normaliser import Normaliser
 
 SIZES = (64, 128, 192, 256, 320, 384, 480, 576, 704)
 """Numbers of centres for which a query is compiled on a CPU; it uses the smallest that includes all centres in use."""
-TRUNCATED_SIZES = (64, 128, 256, 384, 512, 768)
+TRUNCATED_SIZES = (64, 128, 256, 384, 512, 640, 768)
 """Numbers of centres on an accelerator, where one is compiled in per output: few, so that it seldom changes."""
 FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """A query skips the zeros of F by groups of columns; narrower groups multiply slowly, more groups compile slowly."""
@@ -204,6 +204,8 @@ class GPPosterior(Posterior):
     """Prior std of the coefficients of the affine part, in normalised units; 0 for no such part."""
     sizes: tuple[int, ...] = eqx.field(static=True, default=())
     """Number of centres that a query uses for each output; if empty, a CPU chooses in each query, which has no gradient."""
+    unroll: int = eqx.field(static=True, default=1)
+    """Steps of a plan that are compiled in a row."""
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Predict the next state from the posterior of its change."""
@@ -241,7 +243,8 @@ class GPPosterior(Posterior):
         """The same with a fixed number of centres for each output."""
 
         def each(z: Array) -> tuple[Array, ...]:
-            found = [self._query_first(size, MOST_GROUPS - 1, z, output) for output, size in enumerate(self.sizes)]
+            # in one group: here a product with the zeros takes no longer than several smaller ones
+            found = [self._query_first(size, 1, z, output) for output, size in enumerate(self.sizes)]
             return tuple(jnp.stack(values) for values in zip(*found, strict=True))
 
         def in_turn(z: Array) -> tuple[Array, ...]:
@@ -273,7 +276,7 @@ class GPPosterior(Posterior):
         """On an accelerator, `truncate`: there a larger product is faster than a branch."""
         if all(device.platform == "cpu" for device in self.centres.points.devices()):
             return self
-        return self.truncate()
+        return replace(self.truncate(), unroll=UNROLL)
 
     def differentiable(self) -> "GPPosterior":
         """`truncate`: the gradient of a branch would store what every branch needs."""
