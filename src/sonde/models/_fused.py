@@ -25,7 +25,7 @@ from sonde.models._network import Network
 
 MOST_COLUMNS = 128  # of a block of activations; more do not fit into the registers
 SMALLEST_TILE, LARGEST_TILE = 16, 128  # rows that one program of the grid takes through the network
-MOST_JOINED = 32  # rows that may be added to a largest tile
+SMALLEST_SAVING = 0.25  # share of the rows, padding included, that a smaller last tile must save
 BUSY_SHARE = 0.6  # of the processors; programs of small tiles on more of them compete for the cache
 MOST_WIDTH = 256  # of a hidden layer; larger networks were not tried
 LARGEST_INPUT = 1e3  # normalised inputs are clipped to it; there are no data that far out
@@ -124,22 +124,24 @@ def _power_of_two(size: int) -> int:
 class Tiling(NamedTuple):
     """How the rows of one network are divided among programs."""
 
-    parts: tuple[int, ...]
-    """Rows of a program, in blocks that are multiplied with the same weights one after the other."""
-    programs: int
-    """Number of programs per network."""
+    tile: int
+    """Rows of a program."""
+    whole: int
+    """Number of programs with that many rows."""
+    last: int
+    """Rows of one program more, which takes what is left; 0 if there is none."""
 
     @property
-    def tile(self) -> int:
-        """All rows of a program."""
-        return sum(self.parts)
+    def programs(self) -> int:
+        """Number of programs per network."""
+        return self.whole + (self.last > 0)
 
 
 def tiling(rows: int, networks: int, processors: int) -> Tiling:
     """Divide rows into tiles.
 
-    Large tiles use the weights that a program reads most often. A few rows beyond whole tiles join them, if the device is then
-    done in fewer turns. Where large tiles would leave most processors without work, smaller ones take less time.
+    Large tiles use the weights that a program reads most often. Where they would leave most processors without work, smaller
+    ones take less time.
 
     Args:
         rows: Rows per network.
@@ -149,13 +151,12 @@ def tiling(rows: int, networks: int, processors: int) -> Tiling:
     tile = min(LARGEST_TILE, _power_of_two(rows))
     while tile > SMALLEST_TILE and -(-rows // (tile // 2)) * networks <= BUSY_SHARE * processors:
         tile //= 2
-    plain = Tiling((tile,), -(-rows // tile))
-    if tile < LARGEST_TILE or plain.programs == 1:
-        return plain
-    beyond = _power_of_two(-(-rows // (plain.programs - 1)) - tile)
-    joined = Tiling((tile, beyond), plain.programs - 1)
-    turns = lambda tiles: -(-tiles.programs * networks // processors)
-    return joined if beyond <= MOST_JOINED and turns(joined) * joined.tile < turns(plain) * plain.tile else plain
+    whole, left = divmod(rows, tile)
+    last = min(_power_of_two(left), tile) if left else 0
+    # two sizes in one kernel make it slower, so they must save much
+    if last and tile - last < SMALLEST_SAVING * (whole + 1) * tile:
+        return Tiling(tile, whole + 1, 0)
+    return Tiling(tile, whole, last)
 
 
 def _blocks(width: int) -> int:
@@ -221,34 +222,40 @@ def _bounded(x: Array) -> Array:
     return jnp.where(x > LARGEST_HALF, LARGEST_HALF, x)
 
 
-def _kernel(rows: int, outputs: int, parts: tuple[int, ...], interpret: bool, *refs):
-    """Take one tile of rows through all layers of one member; activations are blocks of columns, for each part of the rows."""
+def _kernel(rows: int, outputs: int, tiles: Tiling, interpret: bool, *refs):
+    """Take one tile of rows through all layers of one member."""
     from jax.experimental import pallas as pl
+
+    number = pl.program_id(0)
+    compute = functools.partial(_tile, number * tiles.tile, (rows, outputs), interpret, refs)
+    if tiles.last == 0:
+        compute(tiles.tile)
+    else:
+        pl.when(number < tiles.whole)(functools.partial(compute, tiles.tile))
+        pl.when(number == tiles.whole)(functools.partial(compute, tiles.last))
+
+
+def _tile(first: Array, shape: tuple[int, int], interpret: bool, refs: tuple, tile: int) -> None:
+    """Compute rows `first` and following; activations are a list of blocks of columns."""
     from jax.experimental.pallas import triton
 
     layers = (len(refs) - 2) // 2
     z_ref, weights, biases, out_ref = refs[0], refs[1 : 1 + layers], refs[1 + layers : -1], refs[-1]
-    starts = [sum(parts[:i]) for i in range(len(parts))]
-    activations = [[z_ref[start : start + part]] for start, part in zip(starts, parts, strict=True)]
+    blocks = [z_ref[:tile]]
     for i, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        inputs, width = activations[0][0].shape[1], weight.shape[1]
+        inputs, width = blocks[0].shape[1], weight.shape[1]
         columns = width if i + 1 == layers else min(width, MOST_COLUMNS)
-        following: list[list[Array]] = [[] for _ in parts]
+        next_blocks = []
         for start in range(0, width, columns):
             here = slice(start, start + columns)
-            totals = [jnp.broadcast_to(bias[here][None, :], (part, columns)) for part in parts]
-            for j in range(len(activations[0])):
-                block = weight[j * inputs : (j + 1) * inputs, here]
-                product = lambda own, block=block, j=j: jnp.dot(own[j], block, preferred_element_type=jnp.float32)
-                totals = [total + product(own) for total, own in zip(totals, activations, strict=True)]
-            for own, total in zip(following, totals, strict=True):
-                own.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
-        activations = following
-    first = pl.program_id(0) * sum(parts)
-    for start, part, (output,) in zip(starts, parts, activations, strict=True):
-        row = first + start + jnp.arange(part)
-        inside = (row < rows)[:, None] & (jnp.arange(output.shape[1]) < outputs)[None, :]
-        triton.store(out_ref.at[start : start + part], output, mask=inside)
+            total = jnp.broadcast_to(bias[here][None, :], (tile, columns))
+            for j, block in enumerate(blocks):
+                total += jnp.dot(block, weight[j * inputs : (j + 1) * inputs, here], preferred_element_type=jnp.float32)
+            next_blocks.append(total if i + 1 == layers else _bounded(_swish(total, interpret)).astype(jnp.float16))
+        blocks = next_blocks
+    rows, outputs = shape
+    inside = (first + jnp.arange(tile) < rows)[:, None] & (jnp.arange(blocks[0].shape[1]) < outputs)[None, :]
+    triton.store(out_ref.at[:tile], blocks[0], mask=inside)
 
 
 def _ignore_deprecation() -> None:
@@ -268,13 +275,13 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]
     num_seeds, rows, inputs = z.shape
     members = networks.weights[0].shape[1]
     tiles = tiling(rows, num_seeds * members, networks.processors)
-    z = jnp.pad(z, ((0, 0), (0, tiles.programs * tiles.tile - rows), (0, networks.weights[0].shape[2] - inputs)))
+    z = jnp.pad(z, ((0, 0), (0, tiles.whole * tiles.tile + tiles.last - rows), (0, networks.weights[0].shape[2] - inputs)))
     weights = [w.reshape(-1, *w.shape[2:]) for w in networks.weights]
     biases = [b.reshape(-1, b.shape[-1]) for b in networks.biases]
     columns = biases[-1].shape[1]
     all_of = lambda array: pl.BlockSpec((None, *array.shape[1:]), lambda _, i: (i, *[0] * (array.ndim - 1)))
     output = pl.pallas_call(
-        functools.partial(_kernel, rows, networks.outputs, tiles.parts, networks.interpret),
+        functools.partial(_kernel, rows, networks.outputs, tiles, networks.interpret),
         out_shape=jax.ShapeDtypeStruct((num_seeds * members, rows, networks.outputs), jnp.float32),
         grid=(
             tiles.programs,
