@@ -1,6 +1,7 @@
 """Several runs in one process, fitted by one program: the same results as alone, whatever ends or fails meanwhile."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -203,6 +204,22 @@ def test_interrupt_ends_all_runs(monkeypatch, tmp_path):
         explore_together(methods("random", "random"), [tmp_path / "one", tmp_path / "two"], [[Begun()], []])
     assert threading.active_count() == before
     assert all(RunStore.open(path).checkpoints()[-1] < 3 for path in tmp_path.glob("[!.]*"))
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_as_many_runs_as_allowed_are_at_work_at_the_same_time(at_once):
+    meeting, all_here, inside, most = together.Meeting(3, at_once), threading.Barrier(at_once), [], []
+
+    def attend(number):
+        with meeting.attended():
+            inside.append(number)
+            most.append(len(inside))
+            all_here.wait(60)
+            inside.remove(number)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(attend, range(3)))
+    assert max(most) == at_once
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,8 @@ def run_together(stores: Sequence[RunStore], callbacks: Sequence[Sequence[Callba
     largest = max(configs, key=lambda config: config.seeds)
     together = dataclasses.replace(largest, first_seed=0, seeds=sum(config.seeds for config in configs))
     check_memory(together, 0 if initial is None else initial.states.shape[-2])
-    meeting = Meeting(len(stores))
+    # A CPU is busy with one run, and batched decompositions in several programs at the same time can deadlock on few cores.
+    meeting = Meeting(len(stores), at_once=1 if jax.default_backend() == "cpu" else len(stores))
 
     def attend(store: RunStore, own: Sequence[Callback]) -> Explorer:
         with meeting.attended():
@@ -174,19 +175,19 @@ class Meeting:
     stopped: bool
     """Whether all runs must end."""
 
-    def __init__(self, runs: int):
+    def __init__(self, runs: int, at_once: int):
         """Expect some runs.
 
         Args:
             runs: How many threads will call `attended`.
+            at_once: How many of them may be at work at the same time.
         """
         self.stopped = False
         self._present = runs
         self._changed = threading.Condition()
         self._waiting: dict[Explorer, Told] = {}
         self._fitted: dict[Explorer, _Fitted] = {}
-        # A CPU is busy with one run, and batched decompositions in several programs at the same time can deadlock on few cores.
-        self._turns = threading.Semaphore(1 if jax.default_backend() == "cpu" else runs)
+        self._turns = threading.Semaphore(at_once)
 
     @contextlib.contextmanager
     def attended(self) -> Generator[None]:
