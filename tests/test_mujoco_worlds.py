@@ -1,5 +1,6 @@
 """Reacher, swimmer and cheetah against the DeepMind control suite's own environments."""
 
+import threading
 import warnings
 from dataclasses import replace
 
@@ -37,7 +38,7 @@ from sonde.worlds import (
     _mujoco_simulators,
     _sampling,
 )
-from sonde.worlds._mujoco import load_mujoco
+from sonde.worlds._mujoco import ignore_mujoco_warnings, load_mujoco
 from sonde.worlds._mujoco_simulators import MujocoSimulators
 from world_helpers import opengl_works, printed_by
 
@@ -555,3 +556,19 @@ def test_each_factor_changes_the_model_and_none_of_them_by_default_does(world):
 def test_impossible_factors_are_rejected(name):
     with pytest.raises(SondeError, match=f"cheetah: {name} must be"):
         Cheetah(**{name: -1.0})
+
+
+def test_threads_silence_mujoco_one_after_the_other():
+    """MuJoCo has one handler of warnings, and ended the whole process when a thread replaced it during another one's warning."""
+    entered = threading.Event()
+
+    def compile_too():
+        with ignore_mujoco_warnings():
+            entered.set()
+
+    other = threading.Thread(target=compile_too)
+    with ignore_mujoco_warnings():
+        other.start()
+        assert not entered.wait(0.2), "the other thread must wait"
+    other.join()
+    assert entered.is_set()

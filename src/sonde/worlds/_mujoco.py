@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import threading
 import warnings
 from collections.abc import Generator, Sequence
 from typing import Any
@@ -37,16 +38,21 @@ def control_suite(domain: str) -> Any:
     return getattr(_imported("dm_control.suite"), domain)
 
 
+_WARNINGS = threading.RLock()
+"""Held while MuJoCo's warnings are silenced: their handler is one for the process, and it must not change during a warning."""
+
+
 @contextlib.contextmanager
 def ignore_mujoco_warnings() -> Generator[None]:
-    """Silence MuJoCo's own warnings, such as those about deprecated words in third-party models."""
+    """Silence MuJoCo's own warnings, such as those about deprecated words in third-party models; in one thread at a time."""
     mujoco = load_mujoco()
-    handler = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda _: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(handler)
+    with _WARNINGS:
+        handler = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(lambda _: None)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(handler)
 
 
 def compile_model(xml: str | bytes, assets: dict[str, bytes]) -> Any:
