@@ -559,7 +559,7 @@ def test_impossible_factors_are_rejected(name):
 
 
 def test_threads_silence_mujoco_one_after_the_other():
-    """MuJoCo has one handler of warnings, and ended the whole process when a thread replaced it during another one's warning."""
+    """MuJoCo has one handler of warnings, and ended the process when a thread replaced it during the warning of another."""
     entered = threading.Event()
 
     def compile_too():
