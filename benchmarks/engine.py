@@ -98,7 +98,7 @@ def optimising(solver: Solver, problem: ControlProblem, data: Data) -> Work:
         problem: The problem, with a leading axis S on its arrays.
         data: Measurements [S, capacity, ...].
     """
-    return compiled(_solve, solver, problem, data, keys_of(data.states.shape[0]))
+    return compiled(_solve, solver, "policy", problem, data, keys_of(data.states.shape[0]))
 
 
 def exploring(world: JaxWorld, explorer: Explorer, horizon: int) -> Work:

@@ -149,6 +149,7 @@ class Explorer:
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
         self.seeds, self.capacity, self.initial = tuple(seeds), capacity, 0
+        self._fit_compiled = False
         self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
         keys = for_purpose(round_keys(self.seeds, 0), "init")
         self._set_state(self._empty(), _init(model, spec.state_dim, spec.action_dim, keys), 0)
@@ -235,6 +236,9 @@ class Explorer:
             trajectory = rollout(world, policy, 100)
         explorer.tell(trajectory)
         """
+        if self._fit_compiled:
+            return contextlib.nullcontext()
+        self._fit_compiled = True
         told = Told(self, self.data, for_purpose(self.keys(), "fit"))
         return compiled_meanwhile(_fit_program(self.model), *_fit_arguments([told]))
 
