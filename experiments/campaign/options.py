@@ -19,7 +19,7 @@ from experiments.campaign.harness import Outcome
 from experiments.campaign.mutations import CSV
 from experiments.campaign.sandbox import TINY, call, changed, check_answer, draw_numbers_only, make_sentinel, tree
 from experiments.campaign.words import changed_config, command_line
-from sonde.cli import _demo, _plot, _run, _sweep
+from sonde.cli import _run, _sweep
 from sonde.runs import _run as runs_run
 from sonde.runs import explore
 from sonde.runs._store import RunStore
@@ -65,10 +65,7 @@ def _reached_run(store: RunStore, *_: Any, **__: Any) -> Any:
 @contextmanager
 def checks_only() -> Generator[None]:
     """Let commands end where their checks end and the work begins."""
-    places = (
-        *((_run, "run", _reached_run), (_sweep, "run_sweep", _reached), (_demo, "run_and_draw", _reached)),
-        *((runs_run, "restore_explorer", _reached), (_plot, "restore_explorer", _reached)),
-    )
+    places = ((_run, "run", _reached_run), (_sweep, "run_sweep", _reached), (runs_run, "restore_explorer", _reached))
     before = [(module, name, getattr(module, name)) for module, name, _ in places]
     for module, name, replacement in places:
         setattr(module, name, replacement)

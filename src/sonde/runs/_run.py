@@ -153,7 +153,6 @@ def collect(
     explorer: Explorer,
     pool: SimulatorPool | None = None,
     on_step: OnStep | None = None,
-    *,
     compile_fit: bool = True,
 ) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config says.
@@ -188,7 +187,7 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
     """
     clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
     alone, on_step = tell is tell_alone, clock.on_step("plan")
-    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, compile_fit=alone))
+    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, alone))
     # a world written in JAX steps inside the compiled rollout: its time is part of the planning
     clock.seconds["world"] = pool.seconds - simulated
     clock.seconds["plan"] -= clock.seconds["world"]
