@@ -45,9 +45,11 @@ def test_quick_programs_compute_the_same():
     np.testing.assert_allclose(QuickJit(function)(matrix, 2), [[4.0, 0.0], [1.0, 4.0]], rtol=1e-6)
 
 
-def test_this_compiler_knows_the_options():
-    compilation._is_known.cache_clear()
-    assert compilation._is_known()
+def test_quick_programs_have_the_options_where_the_compiler_knows_them(monkeypatch):
+    for known in (True, False):
+        monkeypatch.setattr(compilation, "_is_known", lambda known=known: known)
+        program = QuickJit(lambda x: x + 1)
+        assert (program._compiled is program._quick) == known
 
 
 def test_compilers_without_the_options_compile_without_them(other_compiler):

@@ -94,3 +94,6 @@ def test_only_specialised_posteriors_on_a_cpu_are_evaluated_together(both):
     assert not plain.together and together.together and together.member(jnp.asarray(1)).together
     gradient = lambda posterior: jax.grad(lambda x: posterior.predict(x, jnp.ones(1)).mean.sum())(jnp.ones(2))
     np.testing.assert_allclose(gradient(together.differentiable()), gradient(plain))
+    np.testing.assert_allclose(gradient(together), gradient(plain), rtol=1e-5)
+    with pytest.raises(TypeError, match="forward-mode"):
+        jax.jacfwd(lambda x: together.predict(x, jnp.ones(1)).mean)(jnp.ones(2))

@@ -80,7 +80,7 @@ def test_sentence_has_the_numbers_and_what_to_change():
     )
     assert "(rank correlation -0.40) in 2 of 3 seeds; if the system has no noise" in sentence
     assert "--model.noise fixed --model.noise-std 0.01" in sentence
-    for model, advice in ((FIXED, "train it longer"), (GaussianProcess(), "--recalibrate")):
+    for model, advice in ((FIXED, "train the model longer"), (GaussianProcess(), "--recalibrate")):
         assert advice in str(stall_warning(rows(STALLED), METHODS["opax"], model))
 
 

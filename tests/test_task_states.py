@@ -33,6 +33,7 @@ def test_recorded_transitions_of_good_policies_are_those_of_the_world(world):
     assert (TASK_STATES / f"{world.domain}.safetensors").stat().st_size < 300_000
     assert replace(world, gravity_scale=0.5).task_transitions() is None, "other physics have other next states"
     assert replace(world, action_repeat=world.action_repeat + 1).task_transitions() is None
+    assert type("Own", (type(world),), {})().task_transitions() is None, "a subclass may have dynamics of its own"
 
 
 def test_recorded_cheetah_transitions_follow_from_their_states():

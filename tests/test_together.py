@@ -272,6 +272,9 @@ def test_batches_are_grouped_by_what_one_program_can_fit(tmp_path):
 
     other = Other("", "opax", SMALL, tmp_path)
     assert _local.groups([other, other]) == [(other,), (other,)]
+    (first, second, *_), *_ = found
+    assert _local.groups([first, second], parts=2) == [(first,), (second,)], "one process for each GPU"
+    assert _local.groups([first, second], parts=3) == [(first,), (second,)]
 
 
 @pytest.mark.slow

@@ -136,7 +136,8 @@ def returns(config: RunConfig, explorer: Explorer) -> dict[str, list[float]]:
         explorer: What was learned.
     """
     learned = Learned(explorer.posterior, explorer.data)
-    played = {task: evaluate(config.task_setup(task), learned, explorer.keys()) for task in config.task_names}
+    keys, starts = explorer.keys(), explorer.evaluation_keys()
+    played = {task: evaluate(config.task_setup(task), learned, keys, starts=starts) for task in config.task_names}
     return {f"return/{task}": evaluation.returns.tolist() for task, evaluation in played.items()}
 
 

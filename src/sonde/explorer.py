@@ -327,7 +327,7 @@ class Told(NamedTuple):
         """Check the measurements of a round.
 
         Args:
-            explorer: Who is told.
+            explorer: The explorer that is told.
             trajectory: As for `Explorer.tell`.
         """
         return cls(explorer, explorer._with(explorer.data, trajectory), for_purpose(explorer.keys(), "fit"))

@@ -1,7 +1,8 @@
 """Coloured noise: Gaussian sequences whose power falls with frequency as f^-exponent.
 
-Planners draw it as iCEM is published (Pinneri et al. 2021): power-law noise after Timmer and Koenig (1995), whose std is
-normalised by the components of all frequencies but zero, so that the constant component adds to it and the std is above 1.
+Planners draw power-law noise after Timmer and Koenig (1995) with the std of the package that public versions of iCEM use
+(colorednoise, from 2.1 on): it is normalised by the components of all frequencies but zero, so that the constant component
+adds to it and the std is above 1.
 """
 
 import functools
@@ -35,7 +36,7 @@ def colouring(horizon: int, exponent: float) -> np.ndarray:
 
 
 def published_std(horizon: int, exponent: float) -> float:
-    """Std at every step of the noise that iCEM is published with.
+    """Std at every step of the noise that public versions of iCEM use.
 
     Its components have the amplitudes of `colouring`; it is divided by a std that leaves out frequency zero and, where the
     horizon is even, counts half of the power at the highest frequency.

@@ -50,7 +50,7 @@ class SweepArguments:
     """Where: on this machine, or on a Ray cluster (needs the extra 'ray')."""
     lockstep: bool = False
     """Run all methods and seeds that have the same model and sizes of data in one process, and fit their models by one program,
-    which is faster on a GPU. Only on this machine."""
+    which takes less time on a GPU and gains nothing on a CPU. Only on this machine."""
     workers: int | None = None
     """Processes at the same time, each with one batch, or with several in lockstep; by default 3 per GPU, and on a CPU 2, or
     more if it has more than four cores."""

@@ -17,9 +17,10 @@ TOO_CERTAIN = 2.0
 """Overconfidence from which the model hides errors: the root mean square of a round's errors in promised stds is 1 for a model
 that is right. Alone it does not tell: a run that went on exploring had 1.4 to 2.6, models with learned noise whose gain avoided
 their errors 2.6 and 3.9 (experiments/NOTES.md, "Overconfidence that stalls exploration")."""
-UNRELATED = 0.0
+UNRELATED = -0.2
 """Rank correlation of error and information gain below which the gain prefers points that are known better than others. It was
-0.1 to 0.9 in the first case and -0.3 to -0.4 in the second."""
+0.1 to 0.9 in the first case and -0.3 to -0.4 in the second. Without any relation, that of 100 points has a std of 0.1, so that
+chance alone hardly comes below."""
 
 
 def stall_warning(rows: Sequence[Mapping[str, Any]], method: Method, model: Model) -> str | None:
@@ -55,4 +56,7 @@ def _advice(model: Model) -> str:
             "if the system has no noise, give the model a small one instead of learning it (--model.noise fixed "
             "--model.noise-std 0.01 --holdout 0 --no-recalibrate); otherwise train it longer (--model.max-steps)"
         )
-    return "give the model less noise (--model.noise-std), or train it longer (--model.epochs, --model.max-steps)"
+    return (
+        "train the model longer (--model.epochs, --model.max-steps), give it more members (--model.members), or recalibrate it "
+        "on held-out data (--holdout 0.2 --recalibrate)"
+    )

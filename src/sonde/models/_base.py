@@ -17,7 +17,7 @@ from sonde._internal.errors import SondeError
 from sonde.data import Data
 
 UNROLL = 10
-"""Steps of a plan that a GPU takes without a word from the host: one takes less time than the host needs to start it."""
+"""Steps of a plan that are compiled in a row for a GPU: it computes one in less time than the host needs to start it."""
 
 
 class MemberPredictions(eqx.Module):

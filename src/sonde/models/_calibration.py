@@ -6,8 +6,8 @@ noise is overestimated, as with a noise floor on a deterministic system, it woul
 noise is right, it would not notice an epistemic std that is far too small. Hence two steps:
 
 1. rho = gamma / alpha by held-out likelihood: which of the two stds explains where the large errors are. Where the measurements
-   do not tell, the noise is believed rather than the disagreement, and alpha takes most of the correction: with the same factor
-   on both stds nothing would change in the information gain, which is a function of their ratio.
+   do not tell, the predicted noise is kept and alpha takes most of the correction: with the same factor on both stds nothing
+   would change in the information gain, which is a function of their ratio.
 2. alpha by coverage: how wide the intervals must be.
 3. Both towards 1 by their sampling error. Two free factors gain about a nat of likelihood from chance alone, and on twenty
    measurements of a model that is right they would be off by 30 %. So their logarithms are multiplied by 1 - `CHANCE` /

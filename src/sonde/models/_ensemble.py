@@ -321,7 +321,7 @@ class EnsemblePosterior(Posterior):
     """The same networks for the fused GPU kernel, if it is used."""
     model: ProbabilisticEnsemble = eqx.field(static=True)
     together: bool = eqx.field(static=True, default=False)
-    """Whether all queries of a CPU's program are evaluated together (`models/_rows.py`), which has no gradients."""
+    """Whether all queries of a CPU's program are evaluated together (`models/_rows.py`)."""
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """Predict with the mean and std of the members' means, and the root mean square of their noise stds."""
@@ -362,7 +362,7 @@ class EnsemblePosterior(Posterior):
         return EnsemblePosterior(self.params, fused, self.model, on_cpu)
 
     def differentiable(self) -> "EnsemblePosterior":
-        """The networks themselves: what `specialise` chooses has no gradients."""
+        """The networks themselves: the fused kernel has no gradients, and those of collected rows cost more."""
         return EnsemblePosterior(self.params, None, self.model)
 
     def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":

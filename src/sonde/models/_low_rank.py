@@ -95,6 +95,7 @@ def choose(
         # no eigenvalue is below 1; the rows of `wide` shrink from the first to the last, and in this order rounding errors do
         # not spread from large entries to small ones
         precision = safe_lower_cholesky(plus_diagonal((wide @ wide.T) / ratio, 1.0))
+        # one output after the other on CPUs (`over_outputs`), where batched triangular solves may wait for each other forever
         weights = jax.scipy.linalg.cho_solve((precision, True), wide @ (y / ratio))
         error = _mean_error(kernel, points, pivoted, (y - weights @ wide) / ratio)
         # the squared error shrinks about as the trace does

@@ -18,14 +18,28 @@ LARGEST_TILE = 2048
 """Rows that are taken through all layers of all members before the next ones."""
 
 
+@jax.custom_vjp
 def in_rows(networks: Network, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
-    """Outputs of each member for one input, without gradients; under `vmap` all inputs are evaluated together.
+    """Outputs of each member for one input; under `vmap` all inputs are evaluated together.
 
     Args:
         networks: Networks of all members [E, ...].
         z: Normalised input.
     """
     return _for_rows(networks, z.astype(jnp.float32)[None])[:, 0]
+
+
+def _forward(networks: Network, z: Array) -> tuple[Array, tuple[Network, Array]]:
+    return in_rows(networks, z), (networks, z)
+
+
+def _backward(saved: tuple[Network, Array], gradient: Array) -> tuple[Network, Array]:
+    # of the networks one by one: planners, for which rows are collected, need no gradients
+    plain = lambda networks, z: jax.vmap(_outputs, in_axes=(0, None))(networks, z.astype(jnp.float32)[None])[:, 0]
+    return jax.vjp(plain, *saved)[1](gradient)
+
+
+in_rows.defvjp(_forward, _backward)
 
 
 @jax.custom_batching.custom_vmap

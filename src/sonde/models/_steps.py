@@ -12,7 +12,7 @@ Step = Callable[[Carry, Int[Array, " batch"]], Carry]
 Rows = Callable[[Int[Array, ""]], Int[Array, " batch"]]
 
 CHUNK = 20
-"""Steps that an accelerator takes without a word from the host."""
+"""Steps that an accelerator takes before the host decides whether there are more."""
 
 
 def one_by_one(step: Step[Carry], start: Carry, rows: Rows, total: Int[Array, ""]) -> Carry:

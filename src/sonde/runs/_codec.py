@@ -1,4 +1,4 @@
-"""Configs as JSON: every object names its class, and has all of its fields but those added after it was written.
+"""Configs as JSON: every object names its class, and has all of its fields.
 
     {"format": 3, "rounds": 10, "world": {"class": "sonde.worlds:Pendulum", "process_noise": 0.0}, ...}
 

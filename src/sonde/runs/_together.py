@@ -138,10 +138,10 @@ def run_together(stores: Sequence[RunStore], callbacks: Sequence[Sequence[Callba
     """
     configs = [store.config for store in stores]
     check_alike(configs)
-    initial = stores[0].load_initial_data()
-    largest = max(configs, key=lambda config: config.seeds)
-    together = dataclasses.replace(largest, first_seed=0, seeds=sum(config.seeds for config in configs))
-    check_memory(together, 0 if initial is None else initial.states.shape[-2])
+    initial, seeds = stores[0].load_initial_data(), sum(config.seeds for config in configs)
+    for config in configs:  # each as if all seeds were its own, since any method may need most
+        together = dataclasses.replace(config, first_seed=0, seeds=seeds)
+        check_memory(together, 0 if initial is None else initial.states.shape[-2])
     # A CPU is busy with one run, and batched decompositions in several programs at the same time can deadlock on few cores.
     meeting = Meeting(len(stores), at_once=1 if jax.default_backend() == "cpu" else len(stores))
 
@@ -237,7 +237,7 @@ class Meeting:
         return waited
 
     def _fit_if_all_wait(self) -> None:
-        """Fit those that are furthest behind, once nobody else is at work."""
+        """Fit those that are furthest behind, once no other run is at work."""
         if len(self._waiting) < self._present or not self._waiting:
             return
         fewest = min(explorer.transitions for explorer in self._waiting)
@@ -262,7 +262,7 @@ class _Stop(Callback):
         """Listen to a meeting.
 
         Args:
-            meeting: Where it is said.
+            meeting: The meeting that may be stopped.
         """
         self.meeting = meeting
 

@@ -40,7 +40,7 @@ class Policy(eqx.Module):
         return self
 
     def without_report(self) -> "Policy":
-        """The same policy for those who only want its actions; it may return NaN for what it expects, which saves work."""
+        """The same policy where only its actions are used: it may return NaN for the information that it expects."""
         return self
 
     def to_bytes(self) -> bytes | None:

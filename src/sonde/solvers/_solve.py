@@ -39,7 +39,7 @@ def solve(
         The policy, with a leading axis S on its arrays.
     """
     if isinstance(solver, Planner):  # nothing to compute before the first step
-        return solver.policy(problem, data, keys)
+        return getattr(solver, purpose)(problem, data, keys)
     policy = _solve(solver, purpose, problem, data, keys)
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(policy)):
         raise SondeError(

@@ -96,7 +96,7 @@ class World(abc.ABC):
         """Return fixed transitions that good policies for the tasks visit.
 
         Returns:
-            Transitions, the same at every call; None where nobody has recorded them.
+            Transitions, the same at every call; None if there are none.
         """
         return None
 

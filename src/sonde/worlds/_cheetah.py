@@ -54,6 +54,7 @@ class Cheetah(SuiteWorld):
     """Cost per step in the forward task while pitched by more than a right angle; some published results use 10."""
 
     domain: ClassVar[str] = "cheetah"
+    recorded_repeat: ClassVar[int] = 4
     time_step: ClassVar[float] = 0.01
     substeps: ClassVar[int] = 1
     camera: ClassVar[str] = "side"

@@ -41,6 +41,7 @@ class Reacher(SuiteWorld):
     """Number of the suite's control steps of 0.02 s per action."""
 
     domain: ClassVar[str] = "reacher"
+    recorded_repeat: ClassVar[int] = 1
     time_step: ClassVar[float] = 0.02
     substeps: ClassVar[int] = 1
     camera: ClassVar[str] = "fixed"

@@ -38,6 +38,8 @@ class SuiteWorld(MujocoWorld):
     """Duration of a physics step in seconds."""
     substeps: ClassVar[int]
     """Physics steps per control step of the suite."""
+    recorded_repeat: ClassVar[int]
+    """Action repeat of the recorded `task_transitions`."""
     noise_rollouts: ClassVar[tuple[int, int]] = (20, 250)
     """Number and length of the rollouts under noise that `reachable` is sampled from."""
 
@@ -87,15 +89,17 @@ class SuiteWorld(MujocoWorld):
     def task_transitions(self) -> Transitions | None:
         """Return what gaits and controllers visit that were found on the simulator (`experiments/scripts/task_states.py`).
 
-        They are recorded for the standard physics and the default action repeat only.
+        They are recorded for the suite's worlds themselves, with standard physics and one action repeat.
         """
-        if self.scales != STANDARD or self.action_repeat != type(self)().action_repeat:
+        own_class = "domain" in vars(type(self))  # a subclass may have other dynamics
+        if not own_class or self.scales != STANDARD or self.action_repeat != self.recorded_repeat:
             return None
         return _recorded(self.domain)
 
 
 @functools.cache
 def _recorded(domain: str) -> Transitions:
+    """Read the recorded transitions of a domain."""
     arrays = safetensors.numpy.load((TASK_STATES / f"{domain}.safetensors").read_bytes())
     transitions = Transitions(*(arrays[name].astype(np.float64) for name in ("states", "actions", "next_states")))
     for array in transitions:

@@ -58,6 +58,7 @@ class Swimmer(SuiteWorld):
     """Largest |x| and |y| of the target; one target in five lies within 0.3 instead. The suite's own task has 2."""
 
     domain: ClassVar[str] = "swimmer"
+    recorded_repeat: ClassVar[int] = 4
     time_step: ClassVar[float] = 0.002
     substeps: ClassVar[int] = 15
     camera: ClassVar[str] = "tracking1"

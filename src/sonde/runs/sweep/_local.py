@@ -46,7 +46,7 @@ class LocalBackend(Backend):
             return {}
         gpus = visible_gpus()
         workers = self.workers or default_workers(len(gpus))
-        waiting: list[Group] = groups(batches) if self.lockstep else [(batch,) for batch in batches]
+        waiting: list[Group] = groups(batches, max(1, len(gpus))) if self.lockstep else [(batch,) for batch in batches]
         failures: dict[Path, str] = {}
         running: dict[Group, _Worker] = {}
         tries: Counter[Path] = Counter()
@@ -84,11 +84,12 @@ Group = tuple[Batch, ...]
 """Batches that one process works on; the log of the process is that of the first."""
 
 
-def groups(batches: Sequence[Batch]) -> list[Group]:
+def groups(batches: Sequence[Batch], parts: int = 1) -> list[Group]:
     """Put batches together that can be fitted by one program.
 
     Args:
         batches: The batches.
+        parts: Number of processes that each such group is divided among, one for each GPU.
 
     Returns:
         Groups in the order of their first batches; one that does other work than exploring is alone.
@@ -104,7 +105,7 @@ def groups(batches: Sequence[Batch]) -> list[Group]:
             found.append((batch,))
         else:
             found[number] += (batch,)
-    return found
+    return [part for group in found for part in (group[first::parts] for first in range(parts)) if part]
 
 
 def _failures(group: Group, code: int) -> dict[Path, str]:
