@@ -26,7 +26,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.models._base import UNROLL, JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel, affine_features
-from sonde.models._linalg import largest_of_all, plus_diagonal, safe_cholesky, triangular_inverse
+from sonde.models._linalg import largest_of_all, plus_diagonal, safe_cholesky, safe_lower_cholesky, triangular_inverse
 from sonde.models._low_rank import BLOCK, choose
 from sonde.models._normaliser import Normaliser
 
@@ -38,7 +38,7 @@ FEWEST_COLUMNS, MOST_GROUPS = 64, 5
 """A query skips the zeros of F by groups of columns; narrower groups multiply slowly, more groups compile slowly."""
 FEWEST_ROWS = 256  # factorisations of fewer rows cost too little to compile a smaller program for them
 SMALLEST_VARIANCE = 1e-30  # of a prediction; positive, because the square root has no gradient at 0
-SMALLEST_FRACTION = 1e-8  # of a direction's posterior variance, taken as explained too, so that a Cholesky factor exists
+SMALLEST_FRACTION = 1e-10  # of a direction's posterior variance, taken as explained too, so that a Cholesky factor exists
 
 
 class Centres(eqx.Module):
@@ -144,7 +144,7 @@ def low_rank(
     unwhiten = jnp.where(real[:, None], unwhiten, 0.0)
     explained = among_real(plus_diagonal((SMALLEST_FRACTION - 1) * (upper @ upper.T), 1.0))
     # a Cholesky factor from the last centre to the first is upper triangular, as is `unwhiten`
-    root = jax.lax.linalg.cholesky(explained[::-1, ::-1], symmetrize_input=False)[::-1, ::-1]
+    root = safe_lower_cholesky(explained[::-1, ::-1])[::-1, ::-1]
     return Centres(points[chosen.pivots], unwhiten @ chosen.weights, unwhiten @ root, chosen.used, chosen.kept)
 
 
