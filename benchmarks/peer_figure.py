@@ -62,7 +62,7 @@ def figure_of(rows: Sequence[Row], device: str, clock: str) -> Figure:
             axes.spines[["top", "right"]].set_visible(False)
             axes.tick_params(axis="y", length=0)
             axes.grid(axis="x", color="#e6e6e6")
-        grid[-1, 0].set_xlim(0, 1.45 * max(map(times, rows)))
+        grid[-1, 0].set_xlim(0, 1.75 * max(map(times, rows)))
         grid[-1, 0].set_xlabel(f"{clock}, as a multiple of Sonde's (shorter is faster)")
         orange = f"\norange: not the same answer (error above {LARGEST_ERROR:g})"
         wrong = any((row.extra.get("std_error") or 0.0) > LARGEST_ERROR for row in rows)
