@@ -105,6 +105,14 @@ class Planner(Solver):
         del data, key
         return PlanningPolicy(problem, self)
 
+    def exploration_policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> Policy:
+        """The same as for a task."""
+        return self.policy(problem, data, key)
+
+    def first_policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> Policy:
+        """The same as in later rounds."""
+        return self.exploration_policy(problem, data, key)
+
 
 class AnytimePlanner(Planner):
     """A planner that works in iterations and has a plan after each; between them it carries a `search`."""
