@@ -283,15 +283,14 @@ def _kernel_call(networks: FusedNetworks, z: Float16[Array, "seeds rows inputs"]
     output = pl.pallas_call(
         functools.partial(_kernel, rows, networks.outputs, tiles, networks.interpret),
         out_shape=jax.ShapeDtypeStruct((num_seeds * members, rows, networks.outputs), jnp.float32),
-        grid=(
-            tiles.programs,
-            num_seeds * members,
-        ),  # tiles of one member run next to each other and share its weights in the cache
+        # tiles of one member run next to each other and share its weights in the cache
+        grid=(tiles.programs, num_seeds * members),
         in_specs=[
             pl.BlockSpec((None, tiles.tile, z.shape[2]), lambda j, i: (i // members, j, 0)),
             *map(all_of, [*weights, *biases]),
         ],
         out_specs=pl.BlockSpec((None, tiles.tile, columns), lambda j, i: (i, j, 0)),
+        # the fastest numbers of warps on an H200 (experiments/NOTES.md, "Few plans, and small steps")
         compiler_params=triton.CompilerParams(num_warps=4 if tiles.tile in (32, 64) else 8, num_stages=1),
         interpret=networks.interpret,
         name="ensemble",
