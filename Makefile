@@ -31,7 +31,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 demo: $(VENV)/.installed ## Explore the pendulum with OpAx, then swing it up zero-shot (a few minutes)
 	@$(BIN)/python -m sonde demo
 
-test: lint types tests ## Lint, types and all tests (about 20 minutes on two cores)
+test: lint types tests ## Lint, types and all tests (about 25 minutes on two cores)
 
 check: lint types ## Lint, types and the fast tests (a few minutes the first time)
 	$(BIN)/python $(PYTEST) -m "not slow"
