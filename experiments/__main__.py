@@ -39,6 +39,8 @@ class Arguments:
     workers: int | None = None
     """Batches to work on at the same time, each in a process of its own; by default 3 per GPU, and on a CPU 2, or more if it
     has more than four cores."""
+    lockstep: bool = False
+    """Run methods and seeds whose models can be fitted by one program in one process; meant for GPUs."""
     backend: Literal["local", "ray"] = "local"
     """Where: on this machine, or on a Ray cluster (needs the extra 'ray')."""
     address: str | None = None
@@ -52,7 +54,7 @@ def make_figures(args: list[str]) -> None:
     chosen = tyro.cli(Arguments, args=args, prog="python -m experiments")
     one_of("figure", chosen.figure, (*FIGURES, EVERYTHING))
     figures = tuple(FIGURES) if chosen.figure == EVERYTHING else (chosen.figure,)
-    backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus)
+    backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus, chosen.lockstep)
     accelerator = chosen.gpus > 0 if chosen.backend == "ray" else on_accelerator()
     lite = chosen.settings == "lite" or (chosen.settings == "auto" and not accelerator)
     reproduction = Reproduction(figures, chosen.scale, chosen.seeds, lite, chosen.out, chosen.only, chosen.methods)

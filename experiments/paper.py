@@ -145,7 +145,7 @@ class Scale:
 
 
 _SMALL = {"pendulum-gp": 5, "pendulum-pe": 4, "mountain-car": 6, "reacher": 5, "swimmer": 5, "cheetah": 5, FETCH: 10}
-_MEDIUM = {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 25, "swimmer": 40, "cheetah": 50, FETCH: 50}
+_MEDIUM = {"pendulum-gp": 10, "pendulum-pe": 25, "mountain-car": 25, "reacher": 60, "swimmer": 100, "cheetah": 100, FETCH: 50}
 SCALES = {
     "small": Scale(3, _SMALL),
     "medium": Scale(10, _MEDIUM),
