@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from sonde._internal.platforms import by_platform
+
 Tree = TypeVar("Tree")
 CHUNK_BYTES = 2**32
 """Working memory, about, of what an accelerator computes side by side in `in_chunks`."""
@@ -78,7 +80,7 @@ def in_chunks(function: Callable[[Int[Array, ""]], Any], count: int, bytes_each:
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)
 
     one_by_one = lambda numbers: jax.lax.map(function, numbers)
-    return jax.lax.platform_dependent(jnp.arange(count), cpu=one_by_one, default=side_by_side)
+    return by_platform(jnp.arange(count), cpu=one_by_one, default=side_by_side)
 
 
 def one_seed(tree: Tree, seed: int = 0) -> Tree:

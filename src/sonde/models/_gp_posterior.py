@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde._internal.errors import SondeError
+from sonde._internal.platforms import by_platform
 from sonde._internal.precision import double_precision
 from sonde.models._base import UNROLL, JacobianPrediction, Posterior, Prediction
 from sonde.models._kernels import Kernel, affine_features
@@ -229,7 +230,7 @@ class GPPosterior(Posterior):
     def _query(self, z: Float[Array, " dz"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """Mean and variance (for unit signal) of all outputs, in normalised units."""
         outputs, used = jnp.arange(self.signal_std.shape[0]), largest_of_all(self.centres.used)
-        return jax.lax.platform_dependent(
+        return by_platform(
             z,
             used,
             # one output after the other: they share compiled code, and plain products are faster than batched ones
@@ -258,7 +259,7 @@ class GPPosterior(Posterior):
             order = np.argsort(np.concatenate(list(alike.values())))
             return tuple(jnp.concatenate(values)[order] for values in zip(*found, strict=True))
 
-        return jax.lax.platform_dependent(z, cpu=in_turn, default=each)
+        return by_platform(z, cpu=in_turn, default=each)
 
     def warning(self) -> str | None:
         """Whether the low-rank posterior of some output may be further from the exact one than the tolerance."""

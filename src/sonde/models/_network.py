@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32, Key
 
+from sonde._internal.platforms import by_platform
+
 
 def _product(a: Float32[Array, "n k"], b: Float32[Array, "k m"]) -> Float32[Array, "n m"]:
     # `double_precision` asks for the highest precision everywhere; networks may use the device's faster products
@@ -34,7 +36,7 @@ def _linear_backward(saved, gradient):
     h, weight = saved
     # CPUs multiply twice as fast if the transpose is stored first; the barrier keeps the compiler from fusing the two
     transpose_first = lambda a, b: _product(jax.lax.optimization_barrier(a.T), b)
-    for_weight = jax.lax.platform_dependent(h, gradient, cpu=transpose_first, default=lambda a, b: _product(a.T, b))
+    for_weight = by_platform(h, gradient, cpu=transpose_first, default=lambda a, b: _product(a.T, b))
     return _product(gradient, weight.T), for_weight
 
 
@@ -55,7 +57,7 @@ def over_members(function: Callable[..., Any], *trees: Any, elsewhere: Callable[
         The results, stacked along a leading axis E.
     """
     one_by_one = lambda *trees: jax.lax.map(lambda slices: function(*slices), trees)
-    return jax.lax.platform_dependent(*trees, cpu=one_by_one, default=jax.vmap(elsewhere or function))
+    return by_platform(*trees, cpu=one_by_one, default=jax.vmap(elsewhere or function))
 
 
 class Network(eqx.Module):
