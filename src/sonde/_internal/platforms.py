@@ -9,7 +9,7 @@ import jax
 def by_platform(*operands: Any, cpu: Callable[..., Any], default: Callable[..., Any]) -> Any:
     """Call the form of a function that suits the device.
 
-    Like `jax.lax.platform_dependent`, which traces both forms and chooses when the program is lowered. Where a CPU is the default
+    Like `jax.lax.platform_dependent`, which traces both and chooses when the program is lowered. Where a CPU is the default
     device, only its form is traced: that saves a fifth of the time to the first action.
 
     Args:
