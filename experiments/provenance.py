@@ -18,10 +18,15 @@ FILE = "provenance.json"
 
 
 def provenance(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
-    """Facts about the runs that are here, and what `path` says of earlier ones; it is an error if those had other settings."""
+    """Facts about the runs that are here, and what `path` says of earlier ones.
+
+    It is an error if runs that are here would be put together with earlier ones that had other settings. Where none are here,
+    earlier ones stay as recorded, also if presets have changed since.
+    """
     earlier = _read(path)
-    _check(earlier["batches"], grid, path)
     batches = [batch for batch in grid.batches() if batch.rows()]
+    here = {batch.setting for batch in batches}
+    _check({name: facts for name, facts in earlier["batches"].items() if facts["setting"] in here}, grid, path)
     machines = [machine for batch in batches for machine in batch.machines()]
     return {
         "scale": scale,

@@ -9,6 +9,7 @@ import pytest
 
 from experiments import __main__ as program
 from experiments import grid
+from experiments.grid import Grid
 from experiments.paper import SCALES, TRAINED_ON, Scale, run_config
 from sonde.runs._codec import to_json
 from sonde.runs.sweep import LocalBackend, Results
@@ -136,17 +137,39 @@ def test_broken_files_are_rejected_and_kept(name, content, message, monkeypatch,
     assert message in capsys.readouterr().err and (folder / name).read_text() == content
 
 
-def test_results_of_other_settings_are_rejected(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def other_settings(tmp_path):
+    """Recorded results that a config made which is not today's; the file that says so."""
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
     config = run_config("pendulum-gp", "opax", 3, 6)
     wide = replace(config.method, imagination=replace(config.method.imagination, beta=7.0))
-    other = json.loads(to_json(replace(config, method=wide)))
-    facts = {"setting": "pendulum-gp", "method": "opax", "of": 3, "seconds": 1.0, "config": other}
-    (folder / "provenance.json").write_text(json.dumps({**PROVENANCE, "batches": {"mine": facts}}))
+    facts = {"setting": "pendulum-gp", "method": "opax", "of": 3, "seconds": 1.0}
+    facts |= {"config": json.loads(to_json(replace(config, method=wide)))}
+    path = folder / "provenance.json"
+    path.write_text(json.dumps({"scale": "small", "settings": "paper", **PROVENANCE, "batches": {"mine": facts}}))
+    return path
+
+
+def test_results_of_other_settings_are_not_put_together_with_runs(other_settings, monkeypatch, tmp_path, capsys):
+    before = (other_settings.parent / "curves.csv").read_bytes()
+    shown = Grid(("pendulum-gp",), ("random",), {"pendulum-gp": 5}, 3, lite=False, out=tmp_path, evaluate_tasks=False)
+    (run,) = shown.batches()
+    run.create()
+    run.store().append_metrics([{"seed": seed, "round": 1, "max_epistemic": 1.0} for seed in range(3)])
+    (run.folder / "checkpoints" / "0001.json").write_text("{}")
     assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
     assert "mine was made with other settings: method.imagination.beta is 7.0 there and 2.0 here" in capsys.readouterr().err
+    assert (other_settings.parent / "curves.csv").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_results_of_other_settings_are_drawn_as_recorded_where_no_runs_are(other_settings, monkeypatch, tmp_path, capsys):
+    before = json.loads(other_settings.read_text()), (other_settings.parent / "curves.csv").read_bytes()
+    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 0
+    assert (json.loads(other_settings.read_text()), (other_settings.parent / "curves.csv").read_bytes()) == before
+    assert "C3" in capsys.readouterr().out and (other_settings.parent / "uncertainty.png").exists()
 
 
 def test_without_runs_nothing_is_written(monkeypatch, tmp_path, capsys):
