@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,10 +10,12 @@ import pytest
 
 from experiments import __main__ as program
 from experiments import grid
+from experiments.command import Reproduction
 from experiments.grid import Grid
-from experiments.paper import SCALES, TRAINED_ON, Scale, run_config
+from experiments.paper import FIGURES, SCALES, TRAINED_ON, Scale, run_config
+from sonde.models import ProbabilisticEnsemble
 from sonde.runs._codec import to_json
-from sonde.runs.sweep import LocalBackend, Results
+from sonde.runs.sweep import LocalBackend, Results, SweepProgress
 from tiny import TINY
 
 
@@ -170,6 +173,67 @@ def test_results_of_other_settings_are_drawn_as_recorded_where_no_runs_are(other
     assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 0
     assert (json.loads(other_settings.read_text()), (other_settings.parent / "curves.csv").read_bytes()) == before
     assert "C3" in capsys.readouterr().out and (other_settings.parent / "uncertainty.png").exists()
+
+
+class Working(LocalBackend):
+    """Looks at its batches for ever, as a backend does until they are done."""
+
+    def run(self, batches, callbacks, watch):
+        for _ in range(10_000):
+            watch(batches[:1])
+            time.sleep(0.001)
+        raise AssertionError("nothing ended it")
+
+
+def test_after_the_given_minutes_runs_are_stopped_and_what_there_is_is_reported(tiny_runs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(program, "backend_named", lambda *_: Working())
+    began = time.monotonic()
+    assert call(monkeypatch, "uncertainty", "--settings", "lite", "--minutes", "0.002", "--out", str(tmp_path)) == 0
+    assert time.monotonic() - began >= 0.12
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Time is up. Every finished round is safe" in said and "uncertainty: nothing was run yet" in said
+    assert call(monkeypatch, "uncertainty", "--minutes", "0", "--out", str(tmp_path)) == 2
+    assert "minutes must be above 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_all_methods_of_a_figure_advance_in_lockstep_in_several_goes(tiny_runs, monkeypatch, tmp_path, capsys):
+    """A world, as it is run on a GPU: with the task for H-UCRL, stopped half-way, drawn in between, and continued."""
+    ensemble = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
+
+    def small(setting, method, rounds, seeds, *, lite=False):
+        config = TINY.with_method(method, "keep-down" if method == "h-ucrl" else None)
+        config = replace(config, model=ensemble, rounds=rounds, seeds=seeds, capacity=None)
+        return replace(config, evaluation_tasks=("swing-up", "keep-down"), evaluate_every=2)
+
+    monkeypatch.setattr(grid, "run_config", small)
+    monkeypatch.setitem(SCALES, "small", Scale(2, dict.fromkeys(TRAINED_ON, 3)))
+    methods = FIGURES["downstream"].methods
+    options = ("--only", "pendulum-pe", "--lockstep", "--workers", "1", "--settings", "lite", "--out", str(tmp_path))
+    shown = replace(Reproduction(("downstream",), "small", None, True, tmp_path).grid("downstream"), settings=("pendulum-pe",))
+    runs = lambda: [batch for batch in shown.batches() if batch.method in methods]
+    progress = SweepProgress.__call__
+
+    def stop_after_a_round(self, running):
+        progress(self, running)
+        if any(batch.rounds_done() for batch in running if batch.method in methods):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SweepProgress, "__call__", stop_after_a_round)
+    assert call(monkeypatch, "downstream", *options) == 130
+    monkeypatch.setattr(SweepProgress, "__call__", progress)
+    done = [batch.rounds_done() for batch in runs()]
+    assert len(done) == len(methods) and 0 < sum(done) < 3 * len(methods)
+    folder = tmp_path / "downstream-lite"
+    early = Results.load(folder / "curves.csv")
+    assert len([row for row in early.rows if row["method"] in methods]) == 2 * sum(done)
+    assert call(monkeypatch, "downstream", *options) == 0
+    assert [batch.rounds_done() for batch in runs()] == [3] * len(methods)
+    late = Results.load(folder / "curves.csv")
+    key = lambda row: (row["setting"], row["method"], row["seed"], row["round"])
+    assert {key(row): row for row in late.rows}.items() >= {key(row): row for row in early.rows}.items()  # none is run again
+    assert set(late.methods("pendulum-pe")) >= {*methods, "random-actions"}
+    assert (folder / "downstream.png").exists() and "C7" in capsys.readouterr().out
 
 
 def test_without_runs_nothing_is_written(monkeypatch, tmp_path, capsys):
