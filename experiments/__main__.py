@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from experiments.command import EVERYTHING, Reproduction, print_failures, report, run_missing
+from experiments.command import EVERYTHING, Reproduction, TimeUp, print_failures, report, run_missing
 from experiments.paper import FIGURES
 from sonde._internal.compilation_cache import cache_compilations
-from sonde._internal.errors import SondeError, one_of
+from sonde._internal.errors import SondeError, one_of, positive
 from sonde.cli._sweep import backend_named
 from sonde.runs.sweep._local import on_accelerator
 
@@ -36,6 +36,9 @@ class Arguments:
     """Only these methods."""
     run: bool = True
     """Run what is missing; --no-run draws what there is."""
+    minutes: float | None = None
+    """Stop running after this many minutes, then draw what there is; the same command continues. Rounds that are not finished
+    by then are run again."""
     workers: int | None = None
     """Batches to work on at the same time, each in a process of its own; by default 3 per GPU, and on a CPU 2, or more if it
     has more than four cores."""
@@ -53,6 +56,8 @@ def make_figures(args: list[str]) -> None:
     """Run what the arguments ask for, then report."""
     chosen = tyro.cli(Arguments, args=args, prog="python -m experiments")
     one_of("figure", chosen.figure, (*FIGURES, EVERYTHING))
+    if chosen.minutes is not None:
+        positive("experiments", minutes=chosen.minutes)
     figures = tuple(FIGURES) if chosen.figure == EVERYTHING else (chosen.figure,)
     backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus, chosen.lockstep)
     accelerator = chosen.gpus > 0 if chosen.backend == "ray" else on_accelerator()
@@ -61,7 +66,9 @@ def make_figures(args: list[str]) -> None:
     console, failures = Console(), {}
     try:
         if chosen.run:
-            failures = run_missing(reproduction, backend, console)
+            failures = run_missing(reproduction, backend, console, chosen.minutes)
+    except TimeUp:
+        console.print("Time is up. Every finished round is safe: the same command continues. This is what there is:")
     except KeyboardInterrupt:
         console.print("Stopped. Every finished round is safe: the same command continues. This is what there is:")
         report(reproduction, console)

@@ -8,6 +8,7 @@ DIR/runs/                          the runs themselves (`experiments.grid`)
 """
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from experiments.provenance import FILE, provenance
 from sonde._internal.errors import SondeError, one_of, whole
 from sonde._internal.files import write_atomically
 from sonde.runs.sweep import Backend, Batch, SweepProgress, run_sweep
+from sonde.runs.sweep._backend import Watch
 
 EVERYTHING = "all"
 
@@ -84,8 +86,14 @@ class Reproduction:
         return self.out / (f"{figure}-lite" if self.lite else figure)
 
 
-def run_missing(reproduction: Reproduction, backend: Backend, console: Console) -> dict[Path, str]:
-    """Bring every batch to its end; what went wrong, by folder."""
+class TimeUp(Exception):
+    """The time that runs were given is over."""
+
+
+def run_missing(
+    reproduction: Reproduction, backend: Backend, console: Console, minutes: float | None = None
+) -> dict[Path, str]:
+    """Bring every batch to its end; what went wrong, by folder. `TimeUp` is raised if that takes longer than `minutes`."""
     batches = reproduction.batches()
     finished = sum(batch.finished for batch in batches)
     console.print(
@@ -94,7 +102,19 @@ def run_missing(reproduction: Reproduction, backend: Backend, console: Console) 
         soft_wrap=True,
     )
     with SweepProgress(batches, console) as progress:
-        return run_sweep(reproduction, backend, watch=progress)
+        return run_sweep(reproduction, backend, watch=progress if minutes is None else _limited(progress, 60 * minutes))
+
+
+def _limited(watch: Watch, seconds: float) -> Watch:
+    """Watch for some seconds; a backend ends its processes when `TimeUp` is raised."""
+    end = time.monotonic() + seconds
+
+    def look(running: Sequence[Batch]) -> None:
+        watch(running)
+        if running and time.monotonic() > end:
+            raise TimeUp
+
+    return look
 
 
 def report(reproduction: Reproduction, console: Console) -> list[Claim]:

@@ -20,7 +20,7 @@ from matplotlib.ticker import MaxNLocator
 
 from experiments.paper import FIGURES, Kind, Panel
 from experiments.references import ORACLE, RANDOM_ACTIONS
-from experiments.scores import aggregate_scores
+from experiments.scores import Aggregate, aggregate_scores, saturated_panels
 from sonde._internal.errors import one_of
 from sonde.evaluation._statistics import Curve, best_so_far, curve_interval, iqm, mean_and_band
 from sonde.runs.figures import LOOKS, STYLE, file_format, save_figure, scale_y
@@ -116,7 +116,7 @@ def paper_figure(name: str, results: Results, summary: Summary, note: str = "") 
     rows, methods, columns, width = panel_rows(name), FIGURES[name].methods, COLUMNS[name], WIDTHS[name]
     scores = name == "downstream" and summary is IQM
     spare = len(rows[0]) < columns  # the legend goes there; else it has a row of its own
-    heights = [*([] if spare else [0.35]), *(2.3 for _ in rows), *([1.6] if scores else [])]
+    heights = [*([] if spare else [0.35]), *(2.3 for _ in rows), *([1.9] if scores else [])]
     figure = Figure(figsize=(width, sum(heights) + 1.4), dpi=150, layout=ConstrainedLayoutEngine(h_pad=0.08))
     grid = figure.add_gridspec(len(heights), columns, height_ratios=heights)
     for i, row in enumerate(rows, 0 if spare else 1):
@@ -267,24 +267,37 @@ def _task_groups(panels: Sequence[Panel]) -> dict[str, list[Panel]]:
 
 
 def _draw_scores(ax: Axes, title: str, panels: Sequence[Panel], methods: Sequence[str], results: Results) -> None:
-    """Each method's aggregate score over several panels: a point and its interval."""
+    """Each method's aggregate score over several panels: a point and its interval; hollow, with saturated panels too."""
     ax.set_title(title, fontsize=10.5, loc="left")
     ax.spines[["top", "right"]].set_visible(False)
-    scores = aggregate_scores(results, panels, methods)
-    if not scores:  # runs may be there, and random actions to compare with not
+    everything = aggregate_scores(results, panels, methods)
+    if not everything:  # runs may be there, and random actions to compare with not
         _say(ax, "no scores yet")
         return
-    for place, (method, aggregate) in enumerate(scores.items()):
-        colour, marker = LOOKS[method]
-        ax.plot(aggregate.interval, [place, place], color=colour, linewidth=5, alpha=0.35, solid_capstyle="butt")
-        ax.plot([aggregate.score], [place], color=colour, marker=marker, markersize=7, label=NAMES[method])
+    saturated = saturated_panels(results, panels, methods)
+    scores = aggregate_scores(results, [panel for panel in panels if panel not in saturated], methods)
+    both = bool(saturated) and bool(scores)
+    for place, (method, aggregate) in enumerate((scores or everything).items()):
+        _draw_score(ax, method, aggregate, place - 0.15 * both)
+        if both:
+            _draw_score(ax, method, everything[method], place + 0.25, hollow=True)
     for height, reference in enumerate((RANDOM_ACTIONS, ORACLE)):
         ax.axvline(height, color=REFERENCES[reference][1], linestyle=":", linewidth=1.5, zorder=0)
-    used = next(iter(scores.values())).panels
-    ax.set_yticks(range(len(scores)), [NAMES[method] for method in scores])
-    ax.set_ylim(len(scores) - 0.5, -0.5)
+    used = next(iter((scores or everything).values())).panels
+    ax.set_yticks(range(len(everything)), [NAMES[method] for method in everything])
+    ax.set_ylim(len(everything) - 0.5, -0.5)
     ax.tick_params(labelsize=9)
     counted = f"middle half of the runs of {len(used)} of {len(panels)} panels"
-    words = f"0: random actions, 1: oracle or best\n({counted},\nlast common round)"
+    names = ", ".join(panel.title.split()[0] for panel in saturated)
+    others = f";\nhollow: with {names}, which every run solves" if both else ""
+    words = f"0: random actions, 1: oracle or best\n({counted},\nlast common round{others})"
     ax.set_xlabel(words, fontsize=SMALL, color=GREY)
     ax.grid(color="0.92", axis="x")
+
+
+def _draw_score(ax: Axes, method: str, aggregate: Aggregate, height: float, *, hollow: bool = False) -> None:
+    """A point and its interval at some height."""
+    colour, marker = LOOKS[method]
+    size, width, face, label = (4.5, 1.5, "white", f"_with all {NAMES[method]}") if hollow else (7, 5, colour, NAMES[method])
+    ax.plot(aggregate.interval, [height, height], color=colour, linewidth=width, alpha=0.35, solid_capstyle="butt")
+    ax.plot([aggregate.score], [height], color=colour, marker=marker, markersize=size, markerfacecolor=face, label=label)

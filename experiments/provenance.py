@@ -18,15 +18,20 @@ FILE = "provenance.json"
 
 
 def provenance(scale: str, grid: Grid, path: Path) -> dict[str, Any]:
-    """Facts about the runs that are here, and what `path` says of earlier ones; it is an error if those had other settings."""
-    earlier = _read(path)
-    _check(earlier["batches"], grid, path)
+    """Facts about the runs that are here, and what `path` says of earlier ones.
+
+    It is an error if runs that are here would be put together with earlier ones that had other settings. Where none are here,
+    earlier ones stay as recorded, also if presets have changed since.
+    """
+    earlier = read(path)
     batches = [batch for batch in grid.batches() if batch.rows()]
+    here = {batch.setting for batch in batches}
+    _check({name: facts for name, facts in earlier["batches"].items() if facts["setting"] in here}, grid, path)
     machines = [machine for batch in batches for machine in batch.machines()]
     return {
         "scale": scale,
         "settings": "lite" if grid.lite else "paper",
-        "machines": _once([*earlier["machines"], *machines]),
+        "machines": joined([*earlier["machines"], *machines]),
         "batches": earlier["batches"] | {f"{b.setting} {b.method} {b.folder.name}": _facts(b) for b in batches},
     }
 
@@ -43,7 +48,8 @@ def _facts(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """What a file says of the making of results; nothing, if there is no such file."""
     if not path.exists():
         return {"machines": [], "batches": {}}
     try:
@@ -63,14 +69,16 @@ def _check(batches: dict[str, Any], grid: Grid, path: Path) -> None:
         if facts["setting"] in grid.settings and facts["method"] in (*grid.methods, REFERENCES):
             saved = from_json(RunConfig, json.dumps(facts["config"]), f"{path}: {name}")
             wanted = grid.config(facts["setting"], facts["method"])
-            if differing := list(differences(_comparable(saved), _comparable(wanted))):
+            if differing := list(differences(comparable(saved), comparable(wanted))):
                 others = "; ".join(differing)
                 raise SondeError(f"{path}: {name} was made with other settings: {others}; name another folder with --out")
 
 
-def _comparable(config: RunConfig) -> RunConfig:
+def comparable(config: RunConfig) -> RunConfig:
+    """A config without what may differ between results that are put together."""
     return replace(config, rounds=1, seeds=1, first_seed=0, evaluate_every=1)
 
 
-def _once(entries: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+def joined(entries: Sequence[dict[str, str]]) -> list[dict[str, str]]:
+    """Machines, each once."""
     return [entry for i, entry in enumerate(entries) if entry not in entries[:i]]

@@ -11,6 +11,9 @@ from experiments.references import ORACLE, RANDOM_ACTIONS
 from sonde.evaluation._statistics import Curve, Interval, iqm, on_common_rounds, pool, stratified_interval
 from sonde.runs.sweep import Results
 
+SOLVED = 0.99
+"""Score from which a task counts as solved: it is within a hundredth of the span of its upper end."""
+
 
 @dataclass(frozen=True)
 class Span:
@@ -66,9 +69,7 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
 
     Methods without any round are left out; panels count where all others, and a span, are there.
     """
-    returns = [panel for panel in panels if panel.is_return]
-    ran = [m for m in methods if any(results.curve(panel.setting, m, panel.metric) is not None for panel in returns)]
-    scores = {panel: found for panel in returns if (found := _panel_scores(results, panel, ran)) is not None}
+    ran, scores = _scores(results, panels, methods)
     if not scores:
         return {}
     aggregates = {}
@@ -76,6 +77,24 @@ def aggregate_scores(results: Results, panels: Sequence[Panel], methods: Sequenc
         groups = [found[place] for found in scores.values()]
         aggregates[method] = Aggregate(float(iqm(pool(groups))), stratified_interval(groups), tuple(scores))
     return aggregates
+
+
+def saturated_panels(results: Results, panels: Sequence[Panel], methods: Sequence[str]) -> tuple[Panel, ...]:
+    """The panels that cannot tell methods apart: every seed of every method has solved the task.
+
+    In an aggregate over several panels they bring all methods closer together.
+    """
+    _, scores = _scores(results, panels, methods)
+    return tuple(panel for panel, found in scores.items() if min(float(each.min()) for each in found) >= SOLVED)
+
+
+def _scores(
+    results: Results, panels: Sequence[Panel], methods: Sequence[str]
+) -> tuple[list[str], dict[Panel, list[Float[np.ndarray, " S"]]]]:
+    """The methods that have any round, and their scores in each panel that counts."""
+    returns = [panel for panel in panels if panel.is_return]
+    ran = [m for m in methods if any(results.curve(panel.setting, m, panel.metric) is not None for panel in returns)]
+    return ran, {panel: found for panel in returns if (found := _panel_scores(results, panel, ran)) is not None}
 
 
 def _panel_scores(results: Results, panel: Panel, methods: Sequence[str]) -> list[Float[np.ndarray, " S"]] | None:

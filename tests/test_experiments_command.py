@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,12 @@ import pytest
 
 from experiments import __main__ as program
 from experiments import grid
+from experiments.command import Reproduction
+from experiments.grid import Grid
 from experiments.paper import SCALES, TRAINED_ON, Scale, run_config
+from sonde.models import ProbabilisticEnsemble
 from sonde.runs._codec import to_json
-from sonde.runs.sweep import LocalBackend, Results
+from sonde.runs.sweep import LocalBackend, Results, SweepProgress
 from tiny import TINY
 
 
@@ -136,17 +140,101 @@ def test_broken_files_are_rejected_and_kept(name, content, message, monkeypatch,
     assert message in capsys.readouterr().err and (folder / name).read_text() == content
 
 
-def test_results_of_other_settings_are_rejected(monkeypatch, tmp_path, capsys):
+@pytest.fixture
+def other_settings(tmp_path):
+    """Recorded results that a config made which is not today's; the file that says so."""
     folder = tmp_path / "uncertainty"
     folder.mkdir()
     recorded().save(folder / "curves.csv")
     config = run_config("pendulum-gp", "opax", 3, 6)
     wide = replace(config.method, imagination=replace(config.method.imagination, beta=7.0))
-    other = json.loads(to_json(replace(config, method=wide)))
-    facts = {"setting": "pendulum-gp", "method": "opax", "of": 3, "seconds": 1.0, "config": other}
-    (folder / "provenance.json").write_text(json.dumps({**PROVENANCE, "batches": {"mine": facts}}))
+    facts = {"setting": "pendulum-gp", "method": "opax", "of": 3, "seconds": 1.0}
+    facts |= {"config": json.loads(to_json(replace(config, method=wide)))}
+    path = folder / "provenance.json"
+    path.write_text(json.dumps({"scale": "small", "settings": "paper", **PROVENANCE, "batches": {"mine": facts}}))
+    return path
+
+
+def test_results_of_other_settings_are_not_put_together_with_runs(other_settings, monkeypatch, tmp_path, capsys):
+    before = (other_settings.parent / "curves.csv").read_bytes()
+    shown = Grid(("pendulum-gp",), ("random",), {"pendulum-gp": 5}, 3, lite=False, out=tmp_path, evaluate_tasks=False)
+    (run,) = shown.batches()
+    run.create()
+    run.store().append_metrics([{"seed": seed, "round": 1, "max_epistemic": 1.0} for seed in range(3)])
+    (run.folder / "checkpoints" / "0001.json").write_text("{}")
     assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 2
     assert "mine was made with other settings: method.imagination.beta is 7.0 there and 2.0 here" in capsys.readouterr().err
+    assert (other_settings.parent / "curves.csv").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_results_of_other_settings_are_drawn_as_recorded_where_no_runs_are(other_settings, monkeypatch, tmp_path, capsys):
+    before = json.loads(other_settings.read_text()), (other_settings.parent / "curves.csv").read_bytes()
+    assert call(monkeypatch, "uncertainty", "--no-run", "--settings", "paper", "--out", str(tmp_path)) == 0
+    assert (json.loads(other_settings.read_text()), (other_settings.parent / "curves.csv").read_bytes()) == before
+    assert "C3" in capsys.readouterr().out and (other_settings.parent / "uncertainty.png").exists()
+
+
+class Working(LocalBackend):
+    """Looks at its batches for ever, as a backend does until they are done."""
+
+    def run(self, batches, callbacks, watch):
+        for _ in range(10_000):
+            watch(batches[:1])
+            time.sleep(0.001)
+        raise AssertionError("nothing ended it")
+
+
+def test_after_the_given_minutes_runs_are_stopped_and_what_there_is_is_reported(tiny_runs, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(program, "backend_named", lambda *_: Working())
+    began = time.monotonic()
+    assert call(monkeypatch, "uncertainty", "--settings", "lite", "--minutes", "0.002", "--out", str(tmp_path)) == 0
+    assert time.monotonic() - began >= 0.12
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Time is up. Every finished round is safe" in said and "uncertainty: nothing was run yet" in said
+    assert call(monkeypatch, "uncertainty", "--minutes", "0", "--out", str(tmp_path)) == 2
+    assert "minutes must be above 0" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_methods_of_a_figure_advance_in_lockstep_in_several_goes(tiny_runs, monkeypatch, tmp_path, capsys):
+    """A world, as it is run on a GPU: with the task for H-UCRL, stopped half-way, drawn in between, and continued."""
+    ensemble = ProbabilisticEnsemble(members=2, layers=1, width=8, epochs=2)
+
+    def small(setting, method, rounds, seeds, *, lite=False):
+        config = TINY.with_method(method, "keep-down" if method == "h-ucrl" else None)
+        config = replace(config, model=ensemble, rounds=rounds, seeds=seeds, capacity=None)
+        return replace(config, evaluation_tasks=("swing-up", "keep-down"), evaluate_every=2)
+
+    monkeypatch.setattr(grid, "run_config", small)
+    monkeypatch.setitem(SCALES, "small", Scale(2, dict.fromkeys(TRAINED_ON, 3)))
+    methods = ("opax", "random", "h-ucrl")
+    options = ("--only", "pendulum-pe", "--methods", *methods, "--lockstep", "--workers", "1", "--settings", "lite")
+    options = (*options, "--out", str(tmp_path))
+    shown = Reproduction(("downstream",), "small", None, True, tmp_path, ("pendulum-pe",), methods).grid("downstream")
+    runs = lambda: [batch for batch in shown.batches() if batch.method in methods]
+    progress = SweepProgress.__call__
+
+    def stop_after_a_round(self, running):
+        progress(self, running)
+        if any(batch.rounds_done() for batch in running if batch.method in methods):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(SweepProgress, "__call__", stop_after_a_round)
+    assert call(monkeypatch, "downstream", *options) == 130
+    monkeypatch.setattr(SweepProgress, "__call__", progress)
+    done = [batch.rounds_done() for batch in runs()]
+    assert len(done) == len(methods) and 0 < sum(done) < 3 * len(methods)
+    folder = tmp_path / "downstream-lite"
+    early = Results.load(folder / "curves.csv")
+    assert len([row for row in early.rows if row["method"] in methods]) == 2 * sum(done)
+    assert call(monkeypatch, "downstream", *options) == 0
+    assert [batch.rounds_done() for batch in runs()] == [3] * len(methods)
+    late = Results.load(folder / "curves.csv")
+    texts = lambda results: {repr(sorted(row.items())) for row in results.rows}
+    assert texts(late) > texts(early)  # no round is run again
+    assert set(late.methods("pendulum-pe")) >= {*methods, "random-actions"}
+    assert (folder / "downstream.png").exists() and "C7" in capsys.readouterr().out
 
 
 def test_without_runs_nothing_is_written(monkeypatch, tmp_path, capsys):

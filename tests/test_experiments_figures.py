@@ -267,6 +267,24 @@ def test_scores_are_points_between_random_actions_and_the_oracle():
     assert [text.get_text() for text in unseen.texts] == ["no scores yet"]
 
 
+@pytest.mark.slow
+def test_scores_with_a_task_that_all_solve_are_hollow_beside_those_without():
+    rows = rows_of("mountain-car", "opax", [[75.0], [75]], "return/reach-goal")
+    rows += rows_of("mountain-car", "random", [[25.0], [25]], "return/reach-goal")
+    for setting, metric in (("mountain-car", "return/reach-goal"), ("pendulum-pe", "return/keep-down")):
+        rows += reference(setting, "oracle", [100.0], metric) + reference(setting, "random-actions", [0.0], metric)
+    for method in ("opax", "random"):
+        rows += rows_of("pendulum-pe", method, [[100.0], [100]], "return/keep-down")
+    every, own, _ = paper_figure("downstream", Results(rows), IQM).axes[9:12]
+    for ax in (every, own):
+        for name, alone in (("OpAx", 0.75), ("Random", 0.25)):
+            pooled = line(ax, f"_with all {name}")
+            assert line(ax, name).get_xdata() == [alone]
+            # the middle half of two runs of each panel
+            assert pooled.get_xdata() == [pytest.approx((alone + 1) / 2)] and pooled.get_markerfacecolor() == "white"
+        assert "1 of" in ax.get_xlabel() and "with (2), which every run solves" in ax.get_xlabel()
+
+
 def test_panels_keep_the_papers_order_and_all_are_there():
     assert [len(row) for row in panel_rows("downstream")] == [3, 3, 3]
     assert [panel for row in panel_rows("downstream") for panel in row] == list(FIGURES["downstream"].panels)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from experiments.paper import Panel
-from experiments.scores import aggregate_scores, panel_span
+from experiments.scores import aggregate_scores, panel_span, saturated_panels
 from sonde.evaluation._statistics import iqm, stratified_interval
 from sonde.runs.sweep import Results
 
@@ -62,6 +62,18 @@ def test_aggregate_is_over_what_all_methods_have():
     assert list(both) == ["opax", "random"] and both["opax"].panels == (SWING,)
     assert both["opax"].score == pytest.approx(float(iqm(swing[:, :2].max(1))))
     assert both["opax"].score - both["random"].score == pytest.approx(1)
+
+
+def test_panel_is_saturated_if_every_seed_of_every_method_solves_it():
+    references = [
+        row for panel in (SWING, DOWN) for row in rows(panel, "oracle", [[1]], 0) + rows(panel, "random-actions", [[0]], 0)
+    ]
+    explored = rows(SWING, "opax", [[1.0], [1.0]]) + rows(SWING, "random", [[1.0], [0.98]])
+    explored += rows(DOWN, "opax", [[0.0, 0.995], [1.0, 1.0]]) + rows(DOWN, "random", [[1.2, 1.0], [0.991, 0.5]])
+    table = Results(merged(references + explored))
+    assert saturated_panels(table, [SWING, DOWN], ["opax", "random"]) == (DOWN,)
+    assert saturated_panels(table, [SWING, DOWN], ["opax"]) == (SWING, DOWN)
+    assert saturated_panels(table, [SWING], ["opax", "random"]) == saturated_panels(Results([]), [SWING], ["opax"]) == ()
 
 
 def test_panels_with_fewer_seeds_weigh_the_same_in_an_aggregate():
