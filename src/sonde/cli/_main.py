@@ -26,12 +26,13 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   plot DIR [DIR ...]       draw and compare runs
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
-  list                     list presets, worlds and their tasks, models, solvers and methods
+  list [WHAT]              list presets, worlds and their tasks, models, solvers and methods
+  completion SHELL         print a script that completes commands, names and options on Tab (bash, zsh, fish)
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list")
-WITHOUT_JAX = ("list",)
+COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list", "completion")
+WITHOUT_JAX = ("list", "completion")
 
 
 def main() -> None:

@@ -1,0 +1,158 @@
+"""Options of the commands, read from their dataclasses as the parser reads them: names, help and what they take."""
+
+import ast
+import dataclasses
+import functools
+import inspect
+import re
+import textwrap
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+HELP_LENGTH = 72
+"""Longest help of an option, in characters."""
+KNOWN: dict[str, str] = {
+    "method": "methods",
+    "task": "tasks",
+    "exploration_task": "tasks",
+    "evaluation_tasks": "tasks",
+    "set": "settings",
+    "until": "rules",
+    "data": "data",
+    "out": "files",
+}
+"""What texts stand for, by the name of the field; `out` may also be a path, whose help says what of."""
+
+Option = dict[str, Any]
+"""`help`; `takes`: a kind of value or a list of values, where that is known; `flag`: it takes nothing; `many`: it takes several
+values; `again`: it may be given several times; `of`: the parts that have it, where not all do; `path`: its place in a config,
+where that is not its name."""
+
+
+def options_of_class(kind: type) -> tuple[dict[str, Option], list[Option]]:
+    """Options and positional words of a command.
+
+    Args:
+        kind: The dataclass of its arguments.
+
+    Returns:
+        Options by name, and one entry for each positional argument, in their order.
+    """
+    options, positional = dict[str, Option](), list[Option]()
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        if tyro.conf.Positional in _marks(hint):
+            positional.append(_option(kind, field.name, hint))
+        elif not any(map(_is_part, _alternatives(hint))):
+            options[f"--{_word(field.name)}"] = _option(kind, field.name, hint)  # flags are off by default
+    return options, positional
+
+
+def options_of_value(value: Any, prefix: str = "", place: str = "") -> Iterator[tuple[str, Option]]:
+    """Options for all fields of a config, and of the parts of it that are dataclasses.
+
+    Args:
+        value: The config, or a part of it.
+        prefix: What the names of its options begin with.
+        place: Where it is in the config.
+    """
+    hints = typing.get_type_hints(type(value), include_extras=True)
+    for field in dataclasses.fields(value):
+        hint, inner, path = hints[field.name], getattr(value, field.name), place + field.name
+        if dataclasses.is_dataclass(inner):
+            unnamed = any(getattr(mark, "name", None) == "" for mark in _marks(hint))
+            yield from options_of_value(inner, prefix if unnamed else f"{prefix}{_word(field.name)}.", f"{path}.")
+        elif isinstance(inner, tuple) and any(map(dataclasses.is_dataclass, inner)):
+            for number, entry in enumerate(inner):
+                yield from options_of_value(entry, f"{prefix}{_word(field.name)}.{number}.", f"{path}.{number}.")
+        elif not any(map(_is_part, _alternatives(hint))):  # a part that is missing is chosen by name
+            option = _option(type(value), field.name, hint)
+            if path.replace("_", "-") != prefix + _word(field.name):
+                option["path"] = path
+            yield from _named(prefix, field.name, option).items()
+
+
+def _named(prefix: str, field: str, option: Option) -> dict[str, Option]:
+    names = [f"--{prefix}{_word(field)}", *([f"--{prefix}no-{_word(field)}"] if "flag" in option else [])]
+    return {name: option for name in names}
+
+
+def _word(field: str) -> str:
+    return field.replace("_", "-")
+
+
+def _marks(hint: Any) -> tuple[Any, ...]:
+    return getattr(hint, "__metadata__", ())
+
+
+def _alternatives(hint: Any) -> list[Any]:
+    """The types and literals that a hint allows, those of the entries of a tuple included."""
+    inner = typing.get_args(hint)
+    if typing.get_origin(hint) is typing.Annotated:
+        return _alternatives(inner[0])
+    if typing.get_origin(hint) is typing.Literal or not inner:
+        return [hint]
+    return [alternative for part in inner if part is not Ellipsis for alternative in _alternatives(part)]
+
+
+def _is_part(kind: Any) -> bool:
+    return isinstance(kind, type) and kind.__module__.startswith("sonde.")
+
+
+def _option(owner: type, field: str, hint: Any) -> Option:
+    kinds, text = _alternatives(hint), docstrings(owner).get(field, "")
+    option: Option = {"help": first_sentence(text)}
+    literals = [str(value) for kind in kinds if typing.get_origin(kind) is typing.Literal for value in typing.get_args(kind)]
+    if bool in kinds:
+        option["flag"] = True
+    elif literals:
+        option["takes"] = literals
+    elif Path in kinds:
+        option["takes"] = "folders" if text.startswith("Folder") else "files"
+    elif str in kinds and field in KNOWN:
+        option["takes"] = KNOWN[field]
+    if tyro.conf.UseAppendAction in _marks(hint):
+        option["again"] = True
+    elif _takes_several(hint):
+        option["many"] = True
+    return option
+
+
+def _takes_several(hint: Any) -> bool:
+    """Whether it is a tuple of any length."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _takes_several(typing.get_args(hint)[0])
+    return typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis
+
+
+def first_sentence(text: str) -> str:
+    """The first sentence of a docstring, in one short line.
+
+    Args:
+        text: The docstring.
+    """
+    sentence = re.split(r"(?<=[^.])\.\s|;\s", " ".join(text.split()))[0].rstrip(".")
+    return textwrap.shorten(sentence, HELP_LENGTH, placeholder=" ...")
+
+
+@functools.cache
+def docstrings(kind: type) -> dict[str, str]:
+    """Docstrings of the fields of a class, and of its bases: the text below each.
+
+    Args:
+        kind: The class.
+    """
+    found = dict[str, str]()
+    for base in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(base):
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+            assert isinstance(tree, ast.ClassDef)
+            for above, below in zip(tree.body, tree.body[1:], strict=False):
+                if isinstance(above, ast.AnnAssign) and isinstance(above.target, ast.Name) and isinstance(below, ast.Expr):
+                    found[above.target.id] = str(ast.literal_eval(below.value))
+    return found
