@@ -85,8 +85,8 @@ def split_line(line: str) -> tuple[str, list[str]]:
             continue
         if not end and (not line or line[-1].isspace()):
             return "", [*words[1:], ""]
-        raw = re.search(r"""(?:'[^']*'?|"(?:\\.|[^"\\])*"?|\\.|[^\s'"\\])*$""", line)
-        return raw[0] if raw else "", words[1:]
+        *_, raw = re.findall(r"""(?:'[^']*'?|"(?:\\.|[^"\\])*"?|\\.|[^\s'"\\])+""", line)
+        return raw, words[1:]
     return "", [""]
 
 

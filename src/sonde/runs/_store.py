@@ -171,6 +171,11 @@ class RunStore:
             self._checkpoints = Checkpoints(self.folder)
 
     @property
+    def place(self) -> Path:
+        """Where the run is, or will be once there is something to keep."""
+        return self.folder if self._draft is None else self._draft.place
+
+    @property
     def is_blank(self) -> bool:
         """Whether nothing was measured yet, and nothing else is in the folder either: then nothing is lost with it."""
         policies = self.folder / "policies"
