@@ -107,13 +107,20 @@ def answer(words: Sequence[str]) -> Answer:
         return Answer({**commands, "--help": "list the commands", "--version": "print the version"})
     if words[0] not in names["commands"]:
         return Answer()
-    return _Command(names, words[0], words[1:-1]).answer(current)
+    return GivenCommand(names, words[0], words[1:-1]).answer(current)
 
 
-class _Command:
+class GivenCommand:
     """A command with the words that were given to it so far."""
 
     def __init__(self, names: dict[str, Any], name: str, words: Sequence[str]):
+        """Read the words.
+
+        Args:
+            names: What `known_names` returns.
+            name: Name of the command.
+            words: The words after it.
+        """
         self.names, self.name, self.entry = names, name, names["commands"][name]
         self.of_systems = any(word["takes"] == "systems" for word in self.entry["positional"])
         self.options: dict[str, Any] = dict(self.entry["options"])
@@ -124,7 +131,11 @@ class _Command:
             self.line = self._read(words)
 
     def answer(self, current: str) -> Answer:
-        """What a word may become."""
+        """What a word may become.
+
+        Args:
+            current: The word that is being completed, which may be empty.
+        """
         name, equals, value = current.partition("=")
         if current.startswith("-") and equals:
             found = self._values(name, value)
@@ -142,18 +153,19 @@ class _Command:
 
     def _read(self, words: Sequence[str]) -> Line:
         """Tell options from their values and from other words."""
-        positional, options, pending = list[str](), dict[str, list[str]](), None
+        positional, options, pending, left = list[str](), dict[str, list[str]](), None, 0
         for word in words:
             if word.startswith("--"):
                 pending, equals, value = word.partition("=")
                 options.setdefault(pending, []).extend([value] if equals else [])
-                if equals or "flag" in self.options.get(pending, {}):
-                    pending = None
+                option = self.options.get(pending.replace("_", "-").replace("--no-", "--"), {})
+                left = 0 if "flag" in option else len(words) if "many" in option else option.get("count", 1)
             elif pending is not None:
                 options[pending].append(word)
-                pending = pending if self.options.get(pending, {}).get("many") else None
             else:
                 positional.append(word)
+            left -= not word.startswith("--") or "=" in word
+            pending = pending if left > 0 else None
         return Line(positional, options, pending)
 
     def _unused_options(self) -> dict[str, str]:
@@ -189,7 +201,7 @@ class _Command:
         found = dict(self._system()["options"])
         for option, table in self.names["parts"].items():
             chosen = self.parts[option]
-            for entries in table.values() if chosen is None else [table[chosen]]:
+            for entries in table.values() if chosen is None else [table.get(chosen, {})]:
                 found |= entries
         return found
 

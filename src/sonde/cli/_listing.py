@@ -158,7 +158,7 @@ def _parts(config: RunConfig) -> dict[str, str]:
 def _parts_of_method(method: Any) -> dict[str, str]:
     parts = {"imagination": IMAGINATIONS, "objective": OBJECTIVES}
     values = {name: getattr(method, name) for name in parts}
-    return {f"method.{name}": _named(parts[name], value) for name, value in values.items() if value is not None}
+    return {f"method.{name}": "none" if value is None else _named(parts[name], value) for name, value in values.items()}
 
 
 def _named(table: Mapping[str, Any], part: Any) -> str:

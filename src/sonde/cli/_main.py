@@ -12,6 +12,7 @@ from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, first_line, one_of
 from sonde._internal.reading import MAX_DIGITS, check_text
 from sonde.cli import _interrupts
+from sonde.cli._unknown import check_options
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -66,6 +67,8 @@ def _run(args: list[str]) -> None:
         return
     one_of("command", args[0], COMMANDS)
     _check_words(args)
+    if args[0] not in WITHOUT_JAX:
+        check_options(args[0], args[1:])
     if args[0] not in WITHOUT_JAX and not {"-h", "--help"} & set(args):
         cache_compilations()
     importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])

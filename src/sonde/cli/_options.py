@@ -6,6 +6,7 @@ import functools
 import inspect
 import re
 import textwrap
+import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,8 +29,8 @@ KNOWN: dict[str, str] = {
 """What texts stand for, by the name of the field; `out` may also be a path, whose help says what of."""
 
 Option = dict[str, Any]
-"""`help`; `takes`: a kind of value or a list of values, where that is known; `flag`: it takes nothing; `many`: it takes several
-values; `again`: it may be given several times; `of`: the parts that have it, where not all do; `path`: its place in a config,
+"""`help`; `takes`: a kind of value or a list of values, where that is known; `flag`: it takes nothing; `many`: it takes any
+number of values, `count`: how many otherwise; `again`: it may be given several times; `of`: the parts that have it, where not all do; `path`: its place in a config,
 where that is not its name."""
 
 
@@ -118,16 +119,21 @@ def _option(owner: type, field: str, hint: Any) -> Option:
         option["takes"] = KNOWN[field]
     if tyro.conf.UseAppendAction in _marks(hint):
         option["again"] = True
-    elif _takes_several(hint):
-        option["many"] = True
+    elif (number := _values_of(hint)) != 1:
+        option |= {"count": number} if number else {"many": True}
     return option
 
 
-def _takes_several(hint: Any) -> bool:
-    """Whether it is a tuple of any length."""
+def _values_of(hint: Any) -> int:
+    """How many values an option takes; 0 for any number."""
+    inner = typing.get_args(hint)
     if typing.get_origin(hint) is typing.Annotated:
-        return _takes_several(typing.get_args(hint)[0])
-    return typing.get_origin(hint) is tuple and typing.get_args(hint)[-1] is Ellipsis
+        return _values_of(inner[0])
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return max(map(_values_of, inner))
+    if typing.get_origin(hint) is not tuple:
+        return 1
+    return 0 if inner[-1] is Ellipsis else sum(map(_values_of, inner))
 
 
 def first_sentence(text: str) -> str:

@@ -61,8 +61,8 @@ def fitting_table(columns: Sequence[Column], width: int, rows: int | None = None
         if sum(widths) + GAP * len(widths) <= width:
             break
     deepest = max(map(len, headings))
-    lines = [_line([[*heading, *[""] * deepest][number] for heading in headings], widths) for number in range(deepest)]
-    lines = [Text(line, style="bold") for line in lines]
+    headings = [[""] * (deepest - len(heading)) + heading for heading in headings]
+    lines = [Text(_line(heading, widths), style="bold") for heading in zip(*headings, strict=True)]
     if first:
         lines.append(Text(f"  ... {first} earlier round{'' if first == 1 else 's'}", style="dim"))
     lines += [Text(_line(row, widths)) for row in zip(*cells, strict=True)]
@@ -70,6 +70,8 @@ def fitting_table(columns: Sequence[Column], width: int, rows: int | None = None
 
 
 def _heading(title: str, step: int) -> list[str]:
+    if step >= DETAILS:
+        title = title.partition(" (")[0]
     if step < WRAPPED or len(title) <= HEADING:
         return [title]
     wrapped = textwrap.wrap(title, HEADING, break_long_words=False)

@@ -39,6 +39,8 @@ MODEL_ERROR = "model_rmse"
 """Key of the error of the mean model."""
 MOST_CURVES = 6
 """Most sparklines."""
+LONGEST = 40
+"""Longest sparkline, in characters."""
 
 
 def shown_metrics(config: RunConfig) -> list[MetricSpec]:
@@ -63,9 +65,11 @@ class Curve(NamedTuple):
     """How it is drawn and printed."""
     values: dict[int, float]
     """Values by round."""
+    cells: Sequence[str]
+    """Texts of the table, the newest of which may have details in brackets."""
 
     def line(self, rounds: int, width: int, labels: int, ascii_only: bool) -> Text:
-        """Label, sparkline, first and newest value.
+        """Label, sparkline, first and newest value, and details of it if there is room.
 
         Args:
             rounds: Rounds of the whole run.
@@ -76,9 +80,10 @@ class Curve(NamedTuple):
         first, newest = next(iter(self.values.values())), list(self.values.values())[-1]
         text = f"{number(first, self.spec.digits)} -> {number(newest, self.spec.digits)}"
         label = self.label if len(self.label) <= labels else f"{self.label[: labels - 1]}…"
-        room = min(40, width - labels - len(text) - 6)
-        drawn = sparkline(self.values, rounds, room, self.spec.log, ascii_only)
-        return Text(f"  {label:<{labels}}  {drawn}  {text}"[:width], no_wrap=True)
+        drawn = sparkline(self.values, rounds, min(LONGEST, width - labels - len(text) - 6), self.spec.log, ascii_only)
+        line = f"  {label:<{labels}}  {drawn}  {text}"
+        details = next((cell.partition(" (")[2] for cell in reversed(self.cells) if cell != "-"), "")
+        return Text(f"{line} ({details}" if details and len(f"{line} ({details}") <= width else line[:width], no_wrap=True)
 
 
 class ProgressDisplay(Callback):
@@ -167,6 +172,7 @@ class ProgressDisplay(Callback):
     def _now(self, width: int) -> Iterator[RenderableType]:
         """What is being done, and what is expected."""
         if self.doing:
+            yield Text("")
             head, *rest = textwrap.wrap(self.doing, max(10, width - 2))
             self.spinner.update(text=Text(head, no_wrap=True))
             yield self.spinner
@@ -196,12 +202,10 @@ class ProgressDisplay(Callback):
 
     def _curves(self) -> dict[str, Curve]:
         """What has a sparkline, by its key, the most important ones first."""
-        described = {spec.key: spec for spec in self.shown}
-        curves = {MAX_EPISTEMIC.key: Curve("uncertainty", MAX_EPISTEMIC, {})}
-        curves |= {f"return/{task}": Curve(task, self.config.schema.spec(f"return/{task}"), {}) for task in self.tasks}
-        if MODEL_ERROR in described:
-            curves[MODEL_ERROR] = Curve("model error", described[MODEL_ERROR], {})
-        return curves
+        keys = {MAX_EPISTEMIC.key: "uncertainty", **{f"return/{task}": task for task in self.tasks}, MODEL_ERROR: "model error"}
+        columns = {column.title: column.cells for column in self.columns}
+        specs = {key: self.config.schema.spec(key) for key in keys}
+        return {key: Curve(label, specs[key], {}, columns[label]) for key, label in keys.items()}
 
     def _curve_lines(self, width: int, ascii_only: bool) -> list[Text]:
         """The sparklines that fit, below an empty line."""
