@@ -115,9 +115,15 @@ def test_values_with_known_names_are_offered(words, expected):
 @pytest.mark.parametrize(
     ("words", "paths"),
     [
-        *(("resume ", "folders"), ("plot runs/a ", "folders"), ("export runs/a --out ", "files"), ("resume --from-round ", "none")),
-        *(("explore pendulum-gp-lite --data ", "files"), ("explore pendulum-gp-lite --out ", "folders"), ("explore m", "files")),
-        *(("evaluate runs/a --video ", "files"), ("explore pendulum-gp-lite --rounds ", "none"), ("nothing ", "none")),
+        ("resume ", "folders"),
+        ("plot runs/a ", "folders"),
+        ("export runs/a --out ", "files"),
+        ("evaluate runs/a --video ", "files"),
+        ("explore m", "files"),
+        ("explore pendulum-gp-lite --out ", "folders"),
+        ("explore pendulum-gp-lite --data ", "files"),
+        ("explore pendulum-gp-lite --rounds ", "none"),
+        ("nothing ", "none"),
     ],
 )
 def test_files_and_folders_are_asked_for_where_they_belong(words, paths):
@@ -212,7 +218,7 @@ for line in $argv; complete -C $line | string replace -r '\\t.*' ''; echo ---; e
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A folder with a program `sonde`, a run, and a file whose name has spaces; the home folder too, so that no setting is read."""
+    """A folder with a program `sonde`, a run, and a file whose name has spaces. It is the home folder too: no setting is read."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "sonde"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sonde "$@"\n')
@@ -229,7 +235,11 @@ def desk(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "command"),
-    [("bash", ["bash", "--norc", "-c", BASH, "bash"]), ("zsh", ["zsh", "-f", "-c", ZSH, "zsh"]), ("fish", ["fish", "-c", FISH])],
+    [
+        ("bash", ["bash", "--norc", "-c", BASH, "bash"]),
+        ("zsh", ["zsh", "-f", "-c", ZSH, "zsh"]),
+        ("fish", ["fish", "-c", FISH]),
+    ],
 )
 def test_the_shell_offers_what_may_come_next(shell, command, desk):
     if shutil.which(shell) is None:

@@ -7,7 +7,6 @@ SIMILAR = 0.6
 """Smallest similarity of a name to the one that was given, from 0 to 1, at which it may have been meant."""
 
 
-
 class SondeError(ValueError):
     """A setting, file or measurement that cannot be used.
 

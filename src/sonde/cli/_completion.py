@@ -30,7 +30,9 @@ def arguments() -> type:
 
     @dataclass
     class CompletionArguments:
-        """Print a script that completes commands, names and options on Tab. To install it, once:
+        """Print a script that completes commands, names and options on Tab.
+
+        To install it, once:
 
         bash:  echo 'eval "$(sonde completion bash)"' >> ~/.bashrc
 

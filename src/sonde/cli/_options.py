@@ -30,11 +30,11 @@ KNOWN: dict[str, str] = {
 
 Option = dict[str, Any]
 """`help`; `takes`: a kind of value or a list of values, where that is known; `flag`: it takes nothing; `many`: it takes any
-number of values, `count`: how many otherwise; `again`: it may be given several times; `of`: the parts that have it, where not all do; `path`: its place in a config,
-where that is not its name."""
+number of values, `count`: how many otherwise; `again`: it may be given several times; `of`: the parts that have it, where not
+all do; `path`: its place in a config, where that is not its name."""
 
 
-def options_of_class(kind: type) -> tuple[dict[str, Option], list[Option]]:
+def options_of_class(kind: Any) -> tuple[dict[str, Option], list[Option]]:
     """Options and positional words of a command.
 
     Args:
@@ -80,7 +80,7 @@ def options_of_value(value: Any, prefix: str = "", place: str = "") -> Iterator[
 
 def _named(prefix: str, field: str, option: Option) -> dict[str, Option]:
     names = [f"--{prefix}{_word(field)}", *([f"--{prefix}no-{_word(field)}"] if "flag" in option else [])]
-    return {name: option for name in names}
+    return dict.fromkeys(names, option)
 
 
 def _word(field: str) -> str:

@@ -11,8 +11,8 @@ HEADING = 14
 """Widest heading where there is little room: longer ones continue below."""
 GAP = 2
 WRAPPED, PHASES, TRANSITIONS, DETAILS, COMMON, INFORMATION, OTHERS, CHOICE, MODEL, SECONDS, TASKS = range(1, 12)
-"""What is given up, in this order, until the table fits: headings in one line, the phases' seconds (for their sum), the number of
-transitions, details in cells, the common kernel, information, metrics of worlds and users, the model's choice and error, all
+"""What is given up, in this order, until the table fits: headings in one line, the phases' seconds (for their sum), the number
+of transitions, details in cells, the common kernel, information, metrics of worlds and users, the model's choice and error, all
 seconds; then tasks, from the last to the second."""
 
 

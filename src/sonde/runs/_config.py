@@ -156,8 +156,8 @@ class RunConfig:
         known = {*map(task_label, self.evaluation_tasks), *self.world.tasks}
         if has_simulator(self.world) and not known.issuperset(named):
             meant = did_you_mean(next(name for name in named if name not in known), known)
-            tasks = ", ".join(sorted(known))
-            raise SondeError(f"config: task_settings name {', '.join(named)}, and the tasks are {tasks}{f';{meant}' if meant else ''}")
+            tasks = ", ".join(sorted(known)) + (f";{meant}" if meant else "")
+            raise SondeError(f"config: task_settings name {', '.join(named)}, and the tasks are {tasks}")
         labels = [task_label(name) for name in self.evaluation_tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")

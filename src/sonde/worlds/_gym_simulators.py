@@ -89,7 +89,8 @@ def make_env(env: str, options: str, render: bool = False) -> gymnasium.Env:
         hint = "give an id such as Pendulum-v1 or my_module:MyEnv-v0, or your own class as FILE.py:NAME"
         unknown = isinstance(error, gymnasium.error.UnregisteredEnv)
         meant = did_you_mean(env, gymnasium.registry) if unknown else ""
-        raise SondeError(f"environment {env!r} was not found ({first_line(error)});{meant} {hint}") from None
+        why = meant or f" {hint} ({first_line(error)})"
+        raise SondeError(f"environment {env!r} was not found;{why}") from None
     except Exception as error:
         raise SondeError(f"{env} cannot be created with options {options}: {_describe_error(error)}") from error
     if not isinstance(made, gymnasium.Env):
