@@ -218,7 +218,7 @@ for line in $argv; complete -C $line | string replace -r '\\t.*' ''; echo ---; e
 
 @pytest.fixture
 def desk(tmp_path, monkeypatch):
-    """A folder with a program `sonde`, a run, and a file whose name has spaces. It is the home folder too: no setting is read."""
+    """A folder with a program `sonde`, a run, and a file whose name has spaces, which is the home folder too."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "sonde"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m sonde "$@"\n')

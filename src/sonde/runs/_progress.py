@@ -298,7 +298,7 @@ def number(value: float, digits: int | None) -> str:
     """
     if digits is None:
         digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{digits}f}"
+    return f"{value:z.{digits}f}"  # z: no minus sign before what rounds to zero
 
 
 def duration(seconds: float) -> str:
