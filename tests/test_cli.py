@@ -13,8 +13,9 @@ from command_line import call
 from sonde import METHODS
 from sonde.cli import _main
 from sonde.cli._choices import PARTS, parts_help
-from sonde.cli._list import LISTING
-from sonde.cli._listing import listing
+from sonde.cli._list import table_lines
+from sonde.cli._listing import text
+from sonde.cli._names import NAMES, known_names
 from sonde.runs._store import RunStore
 from tiny import TINY, TINY_LENGTHS, TINY_OPTIONS, TINY_SOLVER
 
@@ -161,7 +162,12 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "--version", "list", "resume --help", "plot --help", "export --help", "demo --help"]
+    "words",
+    [
+        *("--help", "--version", "list", "list presets", "list --help", "resume --help", "plot --help", "export --help"),
+        *("demo --help", "completion bash", "completion --help", "completion --answer zsh explore pend"),
+        "completion --answer fish evaluate runs --task ",
+    ],
 )
 def test_what_computes_nothing_does_not_wait_for_jax(words):
     code = (
@@ -176,8 +182,41 @@ def test_what_computes_nothing_does_not_wait_for_jax(words):
     assert done.returncode == 0 and done.stdout, done.stderr
 
 
-def test_list_prints_what_the_tables_say():
-    assert LISTING.read_text(encoding="utf-8") == listing(), "run 'python -m sonde.cli._listing' and commit the file"
+def test_the_file_of_names_is_up_to_date():
+    written = NAMES.read_text(encoding="utf-8")
+    assert written == text(), "names or options have changed: run 'python -m sonde.cli._listing' and commit names.json"
+
+
+@pytest.mark.parametrize("what", known_names()["tables"])
+def test_list_prints_one_table(what, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call(monkeypatch, "list", what) == 0
+    alone = capsys.readouterr().out
+    assert call(monkeypatch, "list") == 0
+    assert alone in capsys.readouterr().out
+    assert all(line == line.rstrip() and len(line) <= 80 for line in alone.splitlines())
+    unwrapped = " ".join(alone.split())
+    for row in known_names()["tables"][what]["rows"]:
+        assert " ".join(row[-1].split()) in unwrapped, "the text of a row is there in its order, however it is wrapped"
+        assert any(line.startswith(f"  {row[0]}") for line in alone.splitlines())
+
+
+def test_list_prints_a_line_for_each_name_where_lines_may_be_long(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert call(monkeypatch, "list", "imaginations") == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 2 + 5 and max(map(len, printed)) > 100
+
+
+def test_tables_are_aligned_and_wrap_in_the_last_column():
+    rows = [["name", "rounds", "what"], ["a", "7", "one two three four five"], ["bcd", "10", "six"]]
+    assert list(table_lines({"title": "things", "rows": rows}, 36)) == [
+        "things",
+        "  name  rounds  what",
+        "  a          7  one two three four",
+        "                five",
+        "  bcd       10  six",
+    ]
 
 
 def test_python_dash_m_prints_the_version():

@@ -1,4 +1,10 @@
-"""The exception that Sonde raises on purpose, and checks that raise it."""
+"""The exception that Sonde raises on purpose, checks that raise it, and the name that was meant where another was given."""
+
+import re
+from collections.abc import Iterable
+
+SIMILAR = 0.6
+"""Smallest similarity of a name to the one that was given, from 0 to 1, at which it may have been meant."""
 
 
 class SondeError(ValueError):
@@ -20,7 +26,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def one_of(what: str, name: str, names) -> None:
+def one_of(what: str, name: str, names: Iterable[str]) -> None:
     """Reject a name that is not among the expected ones.
 
     Args:
@@ -28,8 +34,45 @@ def one_of(what: str, name: str, names) -> None:
         name: The name that was given.
         names: The expected names.
     """
-    if name not in names:
-        raise SondeError(f"unknown {what} {name!r}; expected one of: {', '.join(sorted(names))}")
+    known = list(names)
+    if name not in known:
+        raise SondeError(f"unknown {what} {name!r};{did_you_mean(name, known)} expected one of: {', '.join(sorted(known))}")
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The name that was probably meant.
+
+    Args:
+        name: The name that was given.
+        names: The expected names; case, and whether words are joined by - or _, make no difference.
+
+    Returns:
+        The most similar of the expected names, or one that begins or ends like the name; None if there is none.
+    """
+    import difflib  # only where something is wrong already
+
+    given, spelt = _plain(name), {_plain(known): known for known in names}
+    close = difflib.get_close_matches(given, spelt, 1, SIMILAR)
+    parts = [known for known in spelt if len(given) >= 3 and (known.startswith(given) or given in known.split("-"))]
+    return spelt[(close or parts)[0]] if close or parts else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question for an error message, which ends with it or goes on.
+
+    Args:
+        name: The name that was given.
+        names: The expected names.
+
+    Returns:
+        " did you mean 'NAME'?" with the nearest name; empty if none is near.
+    """
+    meant = nearest(name, names)
+    return "" if meant is None else f" did you mean {meant!r}?"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[_\s]", "-", name.lower())
 
 
 LARGEST = 2**31 - 1

@@ -10,7 +10,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, did_you_mean
 from sonde._internal.reading import read_limited
 
 MAX_BYTES = 16 * 2**20
@@ -51,7 +51,8 @@ def load_from_file(name: str) -> Any:
     module = _module(str(Path(path).expanduser().absolute()))
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
-        raise SondeError(f"{path} has no {attribute!r}; it has: {', '.join(public) or 'nothing'}")
+        meant = did_you_mean(attribute, public)
+        raise SondeError(f"{path} has no {attribute!r};{meant} it has: {', '.join(public) or 'nothing'}")
     return getattr(module, attribute)
 
 
@@ -85,7 +86,8 @@ def _module(path: str) -> Any:
     try:
         source = read_limited(file, MAX_BYTES)
     except OSError:
-        raise SondeError(f"there is no file {path}; expected FILE.py:NAME with a path to an existing file") from None
+        meant = did_you_mean(file.name, [other.name for other in file.parent.glob("*.py")])
+        raise SondeError(f"there is no file {path};{meant} expected FILE.py:NAME with a path to an existing file") from None
     # files of the same name in different folders are different modules
     name = f"sonde_user_{file.stem}_{zlib.crc32(os.fsencode(path)):08x}"
     spec = importlib.util.spec_from_file_location(name, file, loader=_SourceLoader(name, path, source))

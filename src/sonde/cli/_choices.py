@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import difflib
 import re
 import textwrap
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from sonde._internal.errors import SondeError, first_line, one_of
+from sonde._internal.errors import SondeError, did_you_mean, first_line, one_of
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import is_in_file, load_from_file, with_absolute_path
 from sonde.imagination import IMAGINATIONS, Imagination
@@ -108,9 +107,9 @@ def starting_point(name: str) -> RunConfig:
         return default_config(WORLDS[name]())
     if name in WORLDS:
         raise SondeError(f"explore: {name!r} is a system that only you can run: use sonde.Experiment from Python")
-    close = difflib.get_close_matches(name, [*PRESETS, *WORLDS], 1)
-    meant = f" did you mean {close[0]!r}?" if close else ""
-    raise SondeError(f"unknown preset {name!r};{meant} expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
+    if meant := did_you_mean(name, [*PRESETS, *WORLDS]):
+        raise SondeError(f"unknown preset {name!r};{meant} 'sonde list' shows all presets and worlds")
+    raise SondeError(f"unknown preset {name!r}; expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
 
 
 def _checked_world(name: str) -> World:

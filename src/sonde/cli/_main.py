@@ -12,6 +12,7 @@ from sonde._internal.compilation_cache import cache_compilations
 from sonde._internal.errors import SondeError, first_line, one_of
 from sonde._internal.reading import MAX_DIGITS, check_text
 from sonde.cli import _interrupts
+from sonde.cli._unknown import check_options
 
 USAGE = """usage: sonde COMMAND ...
 
@@ -26,12 +27,13 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   plot DIR [DIR ...]       draw and compare runs
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
-  list                     list presets, worlds and their tasks, models, solvers and methods
+  list [WHAT]              list presets, worlds and their tasks, models, solvers and methods
+  completion SHELL         print a script that completes commands, names and options on Tab (bash, zsh, fish)
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list")
-WITHOUT_JAX = ("list",)
+COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list", "completion")
+WITHOUT_JAX = ("list", "completion")
 
 
 def main() -> None:
@@ -65,6 +67,8 @@ def _run(args: list[str]) -> None:
         return
     one_of("command", args[0], COMMANDS)
     _check_words(args)
+    if args[0] not in WITHOUT_JAX:
+        check_options(args[0], args[1:])
     if args[0] not in WITHOUT_JAX and not {"-h", "--help"} & set(args):
         cache_compilations()
     importlib.import_module(f"sonde.cli._{args[0]}").main(args[1:])

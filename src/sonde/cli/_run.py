@@ -29,7 +29,7 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
         return "Stopped before the first round was finished: nothing was kept or replaced, and the same command starts over."
 
     with saying(what_is_safe):
-        explorer = run(store, [ProgressDisplay(console)], from_round)
+        explorer = run(store, [ProgressDisplay(console, store.place)], from_round)
     if ending := how_it_ended(store):
         console.print(ending, soft_wrap=True)
     figures = draw_run(store, explorer)

@@ -13,7 +13,7 @@ import tyro
 from rich.console import Console
 
 from sonde._internal.consent import CLASS, allow_code
-from sonde._internal.errors import SondeError, whole
+from sonde._internal.errors import SondeError, did_you_mean, whole
 from sonde._internal.user_code import with_absolute_path
 from sonde.cli._choices import PARTS, folder_name, named_system, parts_help, starting_point, try_world, with_parts
 from sonde.cli._console import plain_console
@@ -198,7 +198,8 @@ def _put(entries: dict[str, Any], path: str, text: str) -> None:
         if owner not in names:
             place = ".".join(owners[:depth])
             what = node.get(CLASS, "the config").rsplit(":")[-1] if isinstance(node, dict) else f"{place} ({node!r})"
-            raise SondeError(f"--set {path}: {what} has no {owner!r}; it has {', '.join(names) or 'no fields'}")
+            meant = did_you_mean(owner, names)
+            raise SondeError(f"--set {path}: {what} has no {owner!r};{meant} it has {', '.join(names) or 'no fields'}")
         if depth < len(owners):
             node = node[owner]
     node[field] = text if isinstance(node[field], str) else _value(text)

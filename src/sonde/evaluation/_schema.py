@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, did_you_mean
 from sonde._internal.metric_spec import MetricSpec
 from sonde.data import Trajectory
 from sonde.explorer import Explorer
@@ -303,7 +303,8 @@ class Schema:
         """
         found = next((spec for spec in self.specs if spec.matches(key)), None)
         if found is None:
-            raise SondeError(f"metric {key!r} is not in the schema; describe it with a MetricSpec")
+            meant = did_you_mean(key, [spec.key for spec in self.specs])
+            raise SondeError(f"metric {key!r} is not in the schema;{meant} describe it with a MetricSpec")
         return found
 
     def drawn(self, keys: Iterable[str]) -> list[str]:

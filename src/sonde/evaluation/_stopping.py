@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, nearest
 from sonde._internal.metric_spec import MetricSpec
 from sonde.evaluation._decay import fit_power_law
 from sonde.evaluation._metrics import reachable_set
@@ -39,6 +39,8 @@ from sonde.methods import Method
 from sonde.solvers import Planner, Solver
 from sonde.worlds import World, has_simulator
 
+SUBJECTS = ("uncertainty", "information")
+"""What rules are about."""
 MIN_ROUNDS = 3
 """Rounds that an estimate of the remaining rounds needs."""
 
@@ -218,12 +220,14 @@ def stopping_rule(text: str, method: Method, solver: Solver, world: World) -> St
     Returns:
         The rule; one that the other parts of the run cannot follow is rejected.
     """
-    found = re.fullmatch(r"\s*(uncertainty|information)\s*<\s*(\S+)\s*", text)
+    found = re.fullmatch(rf"\s*({'|'.join(SUBJECTS)})\s*<\s*(\S+)\s*", text)
     tolerance = _number(found[2]) if found else math.nan
     if found is None or not 0 < tolerance < math.inf:
+        subject, *rest = re.split(r"(?=[<>=\s])", text.strip(), maxsplit=1)
+        near = None if subject in SUBJECTS else nearest(subject, SUBJECTS)
         raise SondeError(
             f"config: until: expected 'uncertainty<NUMBER' or 'information<NUMBER', with a number above 0 (quote it, "
-            f"since < is special in shells), got {text!r}"
+            f"since < is special in shells), got {text!r}" + (f"; did you mean {near + ''.join(rest)!r}?" if near else "")
         )
     text = f"{found[1]}<{found[2]}"
     if found[1] == "uncertainty":

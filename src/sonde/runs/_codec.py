@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sonde._internal.consent import CLASS, check_code, code_named
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, did_you_mean
 from sonde._internal.reading import parse_json
 from sonde._internal.user_code import is_in_file, load_from_file, loaded_module
 
@@ -112,9 +112,12 @@ def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
     """An object from the values of its fields."""
     hints = typing.get_type_hints(kind)
     names = {field.name for field in dataclasses.fields(kind)}
-    for problem, found in (("unknown", entries.keys() - names), ("missing", names - entries.keys())):
-        if found:
-            raise SondeError(f"{where}: {problem} field(s) {', '.join(sorted(found))}; expected {', '.join(sorted(names))}")
+    missing, expected = sorted(names - entries.keys()), ", ".join(sorted(names))
+    if unknown := sorted(entries.keys() - names):
+        meant = did_you_mean(unknown[0], missing or names)  # a field that is misspelt is missing too
+        raise SondeError(f"{where}: unknown field(s) {', '.join(unknown)};{meant} expected {expected}")
+    if missing:
+        raise SondeError(f"{where}: missing field(s) {', '.join(missing)}; expected {expected}")
     values = {name: _decoded(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
     try:
         return kind(**values)
@@ -153,16 +156,19 @@ def _class_named(reference: Any, where: str) -> type:
     """The class that a config names."""
     if not isinstance(reference, str) or ":" not in reference:
         raise SondeError(f"{where}: expected a class such as 'sonde.models:GaussianProcess', got {reference!r}")
+    names: list[str] = []
     if is_in_file(reference):
         found = _from_file(reference)
     else:
         module, name = reference.rsplit(":", 1)
         try:
-            found = getattr(importlib.import_module(module), name, None)
+            room = importlib.import_module(module)
+            found, names = getattr(room, name, None), dir(room)
         except Exception as error:  # a module of somebody else's may raise anything
             raise SondeError(f"{where}: {reference} cannot be imported ({type(error).__name__}: {error})") from None
     if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        raise SondeError(f"{where}: {reference} is not a dataclass, or does not exist")
+        meant = did_you_mean(reference.rsplit(":", 1)[1], [other for other in names if other[:1].isupper()])
+        raise SondeError(f"{where}: {reference} is not a dataclass, or does not exist{f';{meant}' if meant else ''}")
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from sonde._internal.errors import LARGEST, SondeError, positive, whole
+from sonde._internal.errors import LARGEST, SondeError, did_you_mean, positive, whole
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
 from sonde.evaluation import Metric, Schema, TaskSetup
@@ -155,7 +155,9 @@ class RunConfig:
             raise SondeError(f"config: task_settings must name each task once, got {', '.join(named)}")
         known = {*map(task_label, self.evaluation_tasks), *self.world.tasks}
         if has_simulator(self.world) and not known.issuperset(named):
-            raise SondeError(f"config: task_settings name {', '.join(named)}, and the tasks are {', '.join(sorted(known))}")
+            meant = did_you_mean(next(name for name in named if name not in known), known)
+            tasks = ", ".join(sorted(known)) + (f";{meant}" if meant else "")
+            raise SondeError(f"config: task_settings name {', '.join(named)}, and the tasks are {tasks}")
         labels = [task_label(name) for name in self.evaluation_tasks]
         if len(set(labels)) != len(labels) or EXPLORE in labels:
             raise SondeError(f"config: tasks need different names, and none {EXPLORE!r}; got {', '.join(labels)}: rename one")

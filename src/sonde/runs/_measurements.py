@@ -9,13 +9,13 @@ import csv
 import difflib
 import itertools
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from sonde._internal.errors import SondeError, first_line
+from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.measured import EXTREME, real_numbers
 from sonde.data import Trajectory
 from sonde.worlds import World
@@ -51,8 +51,17 @@ def read_file(source: str, world: World) -> Trajectory:
     if path.suffix.lower() not in readers:
         raise SondeError(f"{source}: expected FILE.npz, FILE.csv or minari:DATASET-v0; save the measurements as one of these")
     if not path.is_file():
-        raise SondeError(f"{source}: there is no such file; looked for {path.absolute()}")
+        meant = did_you_mean(path.name, _files_beside(path, readers))
+        raise SondeError(f"{source}: there is no such file;{meant} looked for {path.absolute()}")
     return readers[path.suffix.lower()](path, world)
+
+
+def _files_beside(path: Path, suffixes: Container[str]) -> list[str]:
+    """Names of the files of some kinds in the folder of a file."""
+    try:
+        return [other.name for other in itertools.islice(path.parent.iterdir(), 1000) if other.suffix.lower() in suffixes]
+    except OSError:
+        return []
 
 
 def absolute_source(source: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, did_you_mean
 from sonde.data import Trajectory
 from sonde.runs._measurements import LARGEST, MINARI, checked, columns, too_large
 from sonde.worlds import World
@@ -66,8 +66,8 @@ def read_minari(name: str, world: World) -> Trajectory:
     if not (folder / "data").is_dir():
         found = [str(p.parent.parent.relative_to(datasets_folder())) for p in datasets_folder().rglob("data/metadata.json")]
         raise SondeError(
-            f"{source}: there is no such dataset in {datasets_folder()}, which has: {', '.join(sorted(found)) or 'none'}; "
-            f"'minari download {name}' gets one that is published"
+            f"{source}: there is no such dataset in {datasets_folder()}, which has: {', '.join(sorted(found)) or 'none'};"
+            f"{did_you_mean(name, found)} 'minari download {name}' gets one that is published"
         )
     try:
         episodes = _episodes(source, minari.load_dataset(name, download=False))

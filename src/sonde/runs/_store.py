@@ -27,7 +27,7 @@ import jax
 import safetensors.numpy
 
 from sonde._internal import consent
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, did_you_mean
 from sonde._internal.files import write_atomically
 from sonde._internal.precision import double_precision
 from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
@@ -133,7 +133,9 @@ class RunStore:
             text = read_limited(path, MAX_JSON_BYTES)
         except OSError:
             begun = "; its first round was not finished: start it again" if is_unfinished(folder.absolute()) else ""
-            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json{begun}") from None
+            meant = did_you_mean(str(folder), _runs_beside(folder))
+            more = begun or (f";{meant}" if meant else "")
+            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json{more}") from None
         reject_links(folder)
         with consent.allow_code() if allow_code else contextlib.nullcontext():
             store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
@@ -169,6 +171,11 @@ class RunStore:
             self._draft.publish()
             self.folder = self._draft.folder
             self._checkpoints = Checkpoints(self.folder)
+
+    @property
+    def place(self) -> Path:
+        """Where the run is, or will be once there is something to keep."""
+        return self.folder if self._draft is None else self._draft.place
 
     @property
     def is_blank(self) -> bool:
@@ -376,3 +383,11 @@ def _read_arrays(path: Path) -> dict[str, Any]:
         return saved_measurements(read_limited(path, MAX_ARRAY_BYTES), str(path))
     except OSError as error:
         raise SondeError(f"{path} cannot be read ({error})") from None
+
+
+def _runs_beside(folder: Path) -> list[str]:
+    """Runs in the same folder, as one would name them in place of this one."""
+    try:
+        return [str(folder.with_name(path.parent.name)) for path in folder.absolute().parent.glob("*/config.json")]
+    except (OSError, ValueError):
+        return []

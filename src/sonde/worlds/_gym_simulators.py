@@ -24,7 +24,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from sonde._internal.errors import SondeError, first_line
+from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.user_code import is_in_file, load_from_file
 from sonde.worlds._base import Simulators, Stepped
 
@@ -87,7 +87,10 @@ def make_env(env: str, options: str, render: bool = False) -> gymnasium.Env:
         raise SondeError(f"{env} needs a package that is not installed ({error}); {hint}") from None
     except (gymnasium.error.Error, ImportError) as error:
         hint = "give an id such as Pendulum-v1 or my_module:MyEnv-v0, or your own class as FILE.py:NAME"
-        raise SondeError(f"environment {env!r} was not found ({first_line(error)}); {hint}") from None
+        unknown = isinstance(error, gymnasium.error.UnregisteredEnv)
+        meant = did_you_mean(env, gymnasium.registry) if unknown else ""
+        why = meant or f" {hint} ({first_line(error)})"
+        raise SondeError(f"environment {env!r} was not found;{why}") from None
     except Exception as error:
         raise SondeError(f"{env} cannot be created with options {options}: {_describe_error(error)}") from error
     if not isinstance(made, gymnasium.Env):

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from sonde.runs._progress import duration
 from sonde.runs.sweep._batch import Batch
 
 MOST_LINES = 24
@@ -95,12 +96,3 @@ class SweepProgress:
         if len(order) > MOST_LINES:
             table.caption = f"and {len(order) - MOST_LINES} more"
         return table
-
-
-def duration(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    Args:
-        seconds: The time.
-    """
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
