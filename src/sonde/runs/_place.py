@@ -45,6 +45,8 @@ TREES = {
     "tracks/wandb": r"(offline-)?run-[0-9]{8}_[0-9]{6}-[\w-]+/.+",
 }
 """The same for folders of trackers: paths of files below a folder."""
+LINKS = re.compile(r"tracks/wandb/[^/]+/logs/[\w-]+\.log")
+"""Links that wandb makes, to its log elsewhere; what is deleted with the folder is the link."""
 
 
 def foreign_entries(folder: Path) -> list[str]:
@@ -78,7 +80,11 @@ def _foreign_in_trees(folder: Path) -> Iterator[str]:
             paths = [Path(place, entry) for entry in (*folders, *files)]
             for path in paths:
                 within = path.relative_to(folder / name).as_posix()
-                if path.is_symlink() or not (path.is_dir() or (path.is_file() and own.fullmatch(within))):
+                if path.is_symlink():
+                    is_own = LINKS.fullmatch(f"{name}/{within}")
+                else:
+                    is_own = path.is_dir() or (path.is_file() and own.fullmatch(within))
+                if not is_own:
                     yield f"{name}/{within}"
 
 

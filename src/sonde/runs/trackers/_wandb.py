@@ -14,7 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from sonde._internal.errors import SondeError, first_line
 from sonde.runs._callbacks import Row
@@ -35,8 +35,8 @@ class WandB(Tracker):
     """The project; by default that of your settings (WANDB_PROJECT), or else "sonde"."""
     entity: str | None = field(default=None, kw_only=True)
     """The user or team; by default that of your settings."""
-    mode: Literal["online", "offline"] | None = field(default=None, kw_only=True)
-    """Whether to upload; by default as your settings say (WANDB_MODE)."""
+    mode: str | None = field(default=None, kw_only=True)
+    """Whether to upload, "online" or "offline"; by default as your settings say (WANDB_MODE)."""
 
     name: ClassVar[str] = "wandb"
     package: ClassVar[str] = "wandb"
