@@ -28,7 +28,7 @@ from sonde._internal.user_code import MAX_BYTES, is_in_file, loaded_module
 
 CLASS = "class"
 """Key under which an object names its class."""
-_OURS = re.compile(r"sonde\.[a-z]\w*:\w+")
+_OURS = re.compile(r"sonde(\.[a-z]\w*){1,2}:\w+")
 _MODULE = re.compile(r"\w[\w-]*(\.\w[\w-]*)*")
 _allowed: ContextVar[frozenset[str] | None] = ContextVar("allowed", default=frozenset())  # None: everything
 

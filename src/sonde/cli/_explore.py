@@ -11,6 +11,7 @@ from sonde.cli._console import plain_console
 from sonde.cli._run import run_and_draw
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
+from sonde.runs.trackers._names import trackers_named
 
 
 @dataclass
@@ -22,6 +23,8 @@ class ExploreArguments:
     """Folder of the run; runs/SYSTEM-METHOD by default."""
     overwrite: bool = False
     """Replace the run in the folder, once the first round of the new one is finished."""
+    track: tuple[str, ...] = ()
+    """Trackers that follow the run: tensorboard, wandb, trackio."""
 
 
 def main(args: list[str]) -> None:
@@ -42,7 +45,7 @@ def main(args: list[str]) -> None:
         description=f"{ExploreArguments.__doc__}\n\n{parts_help()}",
         config=(tyro.conf.AvoidSubcommands,),  # parts were chosen by name above
     )
-    config = chosen.config
+    config, trackers = chosen.config, trackers_named(chosen.track)
     try_world(config.world)
     folder = chosen.out or Path("runs") / f"{folder_name(name)}-{config.method.name}"
-    run_and_draw(RunStore.start(folder, config, chosen.overwrite), plain_console())
+    run_and_draw(RunStore.start(folder, config, chosen.overwrite), plain_console(), trackers=trackers)

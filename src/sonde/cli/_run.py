@@ -1,5 +1,7 @@
 """What `explore`, `resume` and `demo` share: run to completion with a progress display, then draw the figures."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 
 from sonde.cli._interrupts import saying
@@ -8,20 +10,24 @@ from sonde.runs._progress import ProgressDisplay
 from sonde.runs._report import how_it_ended
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
+from sonde.runs.trackers import Tracker
+from sonde.runs.trackers._drawing import drawn_figures
 
 
-def run_and_draw(store: RunStore, console: Console, from_round: int | None = None) -> Explorer:
+def run_and_draw(
+    store: RunStore, console: Console, from_round: int | None = None, trackers: Sequence[Tracker] = ()
+) -> Explorer:
     """Run to completion with a progress display, then draw the figures.
 
     Args:
         store: The run.
         console: Where to print.
         from_round: Start after this round; by default after the newest checkpoint.
+        trackers: Follow the run too.
 
     Returns:
         The explorer after the last round.
     """
-    from sonde.runs.figures import draw_run
 
     def what_is_safe() -> str:
         if store.checkpoints():
@@ -29,11 +35,14 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
         return "Stopped before the first round was finished: nothing was kept or replaced, and the same command starts over."
 
     with saying(what_is_safe):
-        explorer = run(store, [ProgressDisplay(console, store.place)], from_round)
+        explorer = run(store, [ProgressDisplay(console, store.place), *trackers], from_round)
     if ending := how_it_ended(store):
         console.print(ending, soft_wrap=True)
-    figures = draw_run(store, explorer)
+    figures = drawn_figures(store, explorer)
     console.print(f"Run: {store.folder}", soft_wrap=True)
     for figure in figures:
         console.print(f"Figure: {figure}", soft_wrap=True)
+    for tracker in trackers:
+        if tracker.shown:
+            console.print(f"Track: {tracker.shown}", soft_wrap=True, markup=False)
     return explorer

@@ -21,6 +21,8 @@ from sonde.cli._interrupts import saying
 from sonde.runs import RunConfig
 from sonde.runs._codec import from_json, to_json
 from sonde.runs.sweep import Backend, LocalBackend, RayBackend, Sweep, SweepProgress, print_summary, run_sweep
+from sonde.runs.trackers import Tracker
+from sonde.runs.trackers._names import trackers_named
 
 STOPPED = "Stopped. Every finished round is safe: the same command continues. This is what there is:"
 FIELDS = ("format", CLASS)  # keys of a config's JSON that are no fields
@@ -60,6 +62,8 @@ class SweepArguments:
     """GPUs that Ray gives to each batch, such as 0.25; 0: batches run on CPUs."""
     seeds_per_batch: int | None = None
     """Most seeds that run together in one process; by default all."""
+    track: tuple[str, ...] = ()
+    """Trackers that follow each batch: tensorboard, wandb, trackio."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +97,12 @@ def main(args: list[str]) -> None:
         description=f"{inspect.getdoc(SweepArguments)}\n\n{parts_help()}",
         return_unknown_args=True,
     )
+    trackers = trackers_named(chosen.track)
     backend = backend_named(chosen.backend, chosen.workers, chosen.address, chosen.gpus, chosen.lockstep)
     configs = combinations(start, chosen, parts)
     try_world(next(iter(configs.values())).world)
     sweep = Sweep(chosen.out or Path("sweeps") / folder_name(name), configs, chosen.seeds_per_batch)
-    _run(sweep, backend, plain_console())
+    _run(sweep, backend, plain_console(), trackers)
 
 
 def backend_named(name: str, workers: int | None, address: str | None, gpus: float, lockstep: bool = False) -> Backend:
@@ -225,7 +230,7 @@ def _safe(name: str) -> str:
     return re.sub(r"[^\w.=,+-]+", "-", name).strip("-")
 
 
-def _run(sweep: Sweep, backend: Backend, console: Console) -> None:
+def _run(sweep: Sweep, backend: Backend, console: Console, trackers: Sequence[Tracker]) -> None:
     """Run what is missing, then say and draw what there is."""
     batches, failures = sweep.batches(), {}
     finished = sum(batch.finished for batch in batches)
@@ -236,7 +241,7 @@ def _run(sweep: Sweep, backend: Backend, console: Console) -> None:
     )
     try:
         with saying(lambda: STOPPED), SweepProgress(batches, console) as progress:
-            failures = run_sweep(sweep, backend, watch=progress)
+            failures = run_sweep(sweep, backend, trackers, progress)
     except KeyboardInterrupt:
         _report(sweep, console)
         raise

@@ -4,7 +4,9 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
+from sonde.explorer import Explorer
 from sonde.runs._config import RunConfig
+from sonde.runs._store import RunStore
 
 Row = dict[str, Any]
 """Metrics of one seed and round, as in `metrics.jsonl`."""
@@ -48,7 +50,19 @@ class Callback:
         """Called once when this process stops working on the run, also after an exception."""
 
 
-class Callbacks(Callback):
+class RunCallback(Callback):
+    """A callback that reads more of the run than its metrics."""
+
+    def on_run_opened(self, store: RunStore, explorer: Explorer) -> None:
+        """Called before `on_run_start`.
+
+        Args:
+            store: The run; its folder may be a draft, which takes its place with the first finished round.
+            explorer: The explorer, which changes as the run proceeds.
+        """
+
+
+class Callbacks(RunCallback):
     """Calls several callbacks in turn."""
 
     def __init__(self, callbacks: Sequence[Callback]):
@@ -58,6 +72,15 @@ class Callbacks(Callback):
             callbacks: Called in this order.
         """
         self._callbacks = tuple(callbacks)
+
+    def on_run_opened(self, store: RunStore, explorer: Explorer) -> None:
+        """Call those that listen to it; if one of them fails, tell the others before it of the end."""
+        with contextlib.ExitStack() as stack:
+            for callback in self._callbacks:
+                if isinstance(callback, RunCallback):
+                    callback.on_run_opened(store, explorer)
+                    stack.callback(callback.on_run_end)
+            stack.pop_all()
 
     def on_run_start(self, config: RunConfig, rows: Sequence[Row]) -> None:
         """Call each."""

@@ -9,6 +9,7 @@ FILE.py:NAME.
 import dataclasses
 import importlib
 import inspect
+import itertools
 import json
 import sysconfig
 import types
@@ -74,7 +75,10 @@ def class_reference(kind: type) -> str:
     """
     module, name = kind.__module__, kind.__qualname__
     if module.split(".")[0] == "sonde":
-        return f"{'.'.join(module.split('.')[:2])}:{name}"
+        public = list(itertools.takewhile(lambda part: not part.startswith("_"), module.split(".")))
+        rooms = [".".join(public[:size]) for size in range(2, len(public) + 1)]  # the outermost that has it
+        room = next((room for room in rooms if hasattr(importlib.import_module(room), name)), rooms[0])
+        return f"{room}:{name}"
     try:
         file = Path(inspect.getfile(kind)).resolve()
     except (OSError, TypeError):  # typed into a notebook or a shell

@@ -81,6 +81,7 @@ class Experiment:
             explorer = restore_explorer(store, newest)
             store.forget_after(newest)
             self._store, self._explorer, self._asked, self._telling = store, explorer, _Asked(), None
+            self._listeners.on_run_opened(store, explorer)
             stack.callback(self._listeners.on_run_end)
             self._listeners.on_run_start(store.config, store.load_metrics())
             store.publish()  # before anything is measured, which must not get lost with a draft

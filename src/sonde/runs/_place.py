@@ -19,7 +19,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 from sonde._internal.errors import SondeError
@@ -37,8 +37,16 @@ FILES = {
     "checkpoints": r"[0-9]{4,}\.(safetensors|json)",
     "policies": r".+\.safetensors",
     "figures": r"(curves|states|calibration|theory)\.(png|pdf|svg)",
+    "tracks": r"[a-z][a-z0-9_-]*\.json",
 }
 """All that Sonde writes into a run: names of files (regular expressions) by folder. What else is there is not Sonde's."""
+TREES = {
+    "tracks/tensorboard": r"(run|seed-[0-9]+)/events\.out\.tfevents\.[0-9]+\.sonde\.[a-z]+\.[0-9]{6,}",
+    "tracks/wandb": r"(offline-)?run-[0-9]{8}_[0-9]{6}-[\w-]+/.+",
+}
+"""The same for folders of trackers: paths of files below a folder."""
+LINKS = re.compile(r"tracks/wandb/[^/]+/logs/[\w-]+\.log")
+"""Links that wandb makes, to its log elsewhere; what is deleted with the folder is the link."""
 
 
 def foreign_entries(folder: Path) -> list[str]:
@@ -55,11 +63,29 @@ def foreign_entries(folder: Path) -> list[str]:
         if (folder / name).is_dir() and not (folder / name).is_symlink():
             own = re.compile(rf"{pattern}|\.({pattern})\.part")
             for entry in os.scandir(folder / name):
-                is_folder = name == "." and entry.name in FILES and entry.is_dir(follow_symlinks=False)
+                known = FILES if name == "." else TREES
+                is_folder = Path(name, entry.name).as_posix() in known and entry.is_dir(follow_symlinks=False)
                 is_file = own.fullmatch(entry.name) and entry.is_file(follow_symlinks=False)
                 if not is_folder and not is_file:
                     found.append(entry.name if name == "." else f"{name}/{entry.name}")
-    return sorted(found)
+    return sorted([*found, *_foreign_in_trees(folder)])
+
+
+def _foreign_in_trees(folder: Path) -> Iterator[str]:
+    """What the folders of trackers hold that these do not write; what is in a folder that is a link is not looked at."""
+    for name, pattern in TREES.items():
+        linked = any((folder / part).is_symlink() for part in (name, Path(name).parent))
+        own = re.compile(rf"{pattern}|[^/]+/\.[^/]+\.part")
+        for place, folders, files in os.walk(folder / name) if not linked else ():  # does not follow links
+            paths = [Path(place, entry) for entry in (*folders, *files)]
+            for path in paths:
+                within = path.relative_to(folder / name).as_posix()
+                if path.is_symlink():
+                    is_own = LINKS.fullmatch(f"{name}/{within}")
+                else:
+                    is_own = path.is_dir() or (path.is_file() and own.fullmatch(within))
+                if not is_own:
+                    yield f"{name}/{within}"
 
 
 def reject_links(folder: Path) -> None:

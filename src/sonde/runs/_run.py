@@ -15,7 +15,7 @@ from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import reward_named
 from sonde.explorer import Explorer
-from sonde.runs._callbacks import Callback, Callbacks, Row
+from sonde.runs._callbacks import Callback, Callbacks, Row, RunCallback
 from sonde.runs._clock import RoundClock, Tell, tell_alone
 from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
@@ -132,14 +132,15 @@ def run(
         start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        with _listening(listeners, store):
+        with _listening(listeners, store, explorer):
             while explorer.round < store.config.rounds and store.why_stopped() is None:
                 one_round(store, explorer, listeners, pool, tell)
         return explorer
 
 
 @contextlib.contextmanager
-def _listening(listeners: Callback, store: RunStore) -> Generator[None]:
+def _listening(listeners: RunCallback, store: RunStore, explorer: Explorer) -> Generator[None]:
+    listeners.on_run_opened(store, explorer)
     try:
         listeners.on_run_start(store.config, store.load_metrics())
         yield

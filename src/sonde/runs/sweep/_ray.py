@@ -116,7 +116,7 @@ def keep(batch: Batch, files: Files) -> None:
         note.unlink()
     for name in sorted(files, key=lambda name: (is_note(name), name)):  # notes last: they say that the rest is there
         path = batch.folder / name
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, files[name])
 
 

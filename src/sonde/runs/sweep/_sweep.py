@@ -13,6 +13,7 @@ from sonde.runs.sweep._batch import Batch, cover_seeds, existing_batches
 from sonde.runs.sweep._local import LocalBackend
 from sonde.runs.sweep._results import Results
 from sonde.runs.sweep._worker import to_text
+from sonde.runs.trackers._names import is_behind
 
 
 @runtime_checkable
@@ -73,7 +74,7 @@ def run_sweep(
     callbacks: Sequence[Callback] = (),
     watch: Watch | None = None,
 ) -> dict[Path, str]:
-    """Run every batch to completion; those that are finished are not run again.
+    """Run every batch to completion; those that are finished are not run again, but tracks of them are completed.
 
     It can be stopped at any time and called again: batches continue after their last finished round, with the results that they
     would have had without the interruption.
@@ -88,5 +89,14 @@ def run_sweep(
     Returns:
         What went wrong, by folder; empty if all is done.
     """
-    missing = [batch for batch in sweep.batches() if not batch.finished]
-    return (backend or LocalBackend()).run(missing, to_text(callbacks), watch or (lambda running: None))
+    batches, sent = sweep.batches(), to_text(callbacks)
+    missing = [batch for batch in batches if not batch.finished]
+    # here, where the folders are: elsewhere they would be computed again
+    gaps = [batch for batch in batches if batch.finished and _has_gap(batch, callbacks)]
+    failures = LocalBackend(1).run(gaps, sent, watch or (lambda running: None))
+    return failures | (backend or LocalBackend()).run(missing, sent, watch or (lambda running: None))
+
+
+def _has_gap(batch: Batch, callbacks: Sequence[Callback]) -> bool:
+    """Whether a tracker has not seen the end of a batch; other work than exploring has no trackers."""
+    return batch.worker == Batch.worker and is_behind(batch.folder, callbacks)

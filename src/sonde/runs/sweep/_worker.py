@@ -20,6 +20,7 @@ from sonde.runs._store import RunStore
 from sonde.runs._together import run_together
 from sonde.runs.sweep._backend import LOG
 from sonde.runs.sweep._batch import MACHINES, Batch
+from sonde.runs.trackers._names import is_behind
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def explore_in_lockstep(folders: Sequence[Path], callbacks: str) -> bool:
     for folder in folders:
         try:
             store = _opened(folder)
-            stores += [] if _is_finished(store) else [store]
+            stores += [] if _is_done(store, from_text(callbacks)) else [store]
         except SondeError as error:
             errors[folder] = error
     try:
@@ -92,8 +93,9 @@ def explore_in_lockstep(folders: Sequence[Path], callbacks: str) -> bool:
     return not errors
 
 
-def _is_finished(store: RunStore) -> bool:
-    return Batch("", store.config.method.name, store.config, store.folder).finished
+def _is_done(store: RunStore, callbacks: Sequence[Callback]) -> bool:
+    finished = Batch("", store.config.method.name, store.config, store.folder).finished
+    return finished and not is_behind(store.folder, callbacks)
 
 
 def explore_batch(store: RunStore, callbacks: Sequence[Callback]) -> None:
@@ -103,5 +105,5 @@ def explore_batch(store: RunStore, callbacks: Sequence[Callback]) -> None:
         store: The run.
         callbacks: Who listens.
     """
-    if not _is_finished(store):
+    if not _is_done(store, callbacks):
         run(store, callbacks)
