@@ -57,7 +57,7 @@ def main(args: list[str]) -> None:
         check_film(chosen.video)
     if not store.checkpoints():
         raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
-    from sonde.runs._report import evaluation_report, robust_report
+    from sonde.runs._summary import evaluation_report, robust_report
     from sonde.runs._run import restore_explorer
 
     explorer = restore_explorer(store)

@@ -1,4 +1,4 @@
-"""Reports on what a run has learned: evaluations as tables, how a run ended, and the texts of the demo."""
+"""Tables and sentences on what a run has learned: evaluations, how a run ended, and the texts of the demo."""
 
 import shutil
 import sys
