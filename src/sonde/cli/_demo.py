@@ -24,8 +24,8 @@ def main(args: list[str]) -> None:
     from sonde.cli._console import plain_console  # not above: help does not wait for JAX
     from sonde.cli._run import run_and_draw
     from sonde.runs import preset
-    from sonde.runs._summary import demo_opening, demo_summary
     from sonde.runs._store import RunStore
+    from sonde.runs._summary import demo_opening, demo_summary
 
     names = ["demo", *(f"demo-{i}" for i in range(2, 10_000))]
     free = (Path("runs") / name for name in names if not (Path("runs") / name).exists())

@@ -62,9 +62,7 @@ def main(args: list[str]) -> None:
         if chosen.follow:
             with saying(lambda: f"Stopped following. The run goes on by itself; its report so far: {path}"):
                 work = TaskWork(**tasks)
-                ended = follow_report(
-                    chosen.folders[0], path, work=work, allow_code=chosen.allow_code, say=say, on_first=show
-                )
+                ended = follow_report(chosen.folders[0], path, work=work, allow_code=chosen.allow_code, say=say, on_first=show)
             console.print(ended, soft_wrap=True)
         else:
             show(write_report(chosen.folders, path, **tasks, allow_code=chosen.allow_code, say=say))

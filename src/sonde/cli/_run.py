@@ -5,9 +5,9 @@ from rich.console import Console
 from sonde.cli._interrupts import saying
 from sonde.explorer import Explorer
 from sonde.runs._progress import ProgressDisplay
-from sonde.runs._summary import how_it_ended
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
+from sonde.runs._summary import how_it_ended
 
 
 def run_and_draw(store: RunStore, console: Console, from_round: int | None = None) -> Explorer:

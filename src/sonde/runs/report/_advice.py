@@ -14,7 +14,7 @@ from sonde.worlds import has_simulator
 
 MUCH_LATE = 0.05
 """Share of late actions from which a run's data is not what was planned."""
-MUCH_WORSE = 0.25
+MUCH_WORSE = 0.5
 """By how much of its range so far a return must be below the best for a remark."""
 
 
@@ -128,8 +128,8 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
                 "Worse than before",
                 f"On {key.removeprefix('return/')} the last model returns {number(float(means[-1]))}, an earlier one returned "
                 f"{number(float(means[best]))} (round {int(curve.rounds[best])}).",
-                "Returns of single evaluations vary: use more --evaluation-rollouts or --seeds before concluding; a solver with "
-                "more samples may help too.",
+                "Returns of single evaluations vary: use more --evaluation-rollouts or --seeds before concluding; a solver "
+                "with more samples may help too.",
                 False,
             )
 

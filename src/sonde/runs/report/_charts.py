@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sonde.runs.report._html import Markup, cell, details, interval, number, table, tag
+from sonde.runs.report._html import Markup, cell, details, interval, number, table, tag, tick_text
 
 WIDTH, HEIGHT = 380, 236
 LEFT, RIGHT, TOP, BOTTOM = 54, 14, 12, 34
@@ -146,7 +146,7 @@ def draw(chart: LineChart) -> Markup:
     pad = 0.03 * (last - first) if last > first else 0.5
     x = Axis(first - pad, last + pad, (LEFT, WIDTH - RIGHT))
     y = Axis(low, high, (HEIGHT - BOTTOM, TOP), log)
-    parts = [_frame(chart, x, y), *(_reference(value, label, y) for value, label in chart.references)]
+    parts = [_frame(chart, x, y), *(_reference(i, each, y) for i, each in enumerate(chart.references))]
     parts += [_line(line, x, y) for line in chart.lines]
     described = summary(chart)
     picture = tag(
@@ -214,7 +214,7 @@ def _frame(chart: LineChart, x: Axis, y: Axis) -> Markup:
     for tick in y.ticks():
         at = y(tick)
         parts.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at, class_="grid"))
-        parts.append(tag("text", number(tick), x=LEFT - 7, y=at + 4, class_="tick end"))
+        parts.append(tag("text", tick_text(tick), x=LEFT - 7, y=at + 4, class_="tick end"))
     for tick in x.ticks(6):
         if tick == int(tick) and x.low <= tick <= x.high:
             at = x(tick)
@@ -225,10 +225,12 @@ def _frame(chart: LineChart, x: Axis, y: Axis) -> Markup:
     return tag("g", *parts, class_="frame")
 
 
-def _reference(value: float, label: str, y: Axis) -> Markup:
-    at = y(value)
+def _reference(place: int, reference: tuple[float, str], y: Axis) -> Markup:
+    """A horizontal line with its label, at the left and right end in turn."""
+    at = y(reference[0])
     line = tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=at, y2=at)
-    return tag("g", line, tag("text", label, x=WIDTH - RIGHT - 2, y=at - 4, class_="tick end"), class_="reference")
+    x, end = (WIDTH - RIGHT - 2, "tick end") if place % 2 == 0 else (LEFT + 4, "tick")
+    return tag("g", line, tag("text", reference[1], x=x, y=at - 4, class_=end), class_="reference")
 
 
 def _line(line: Line, x: Axis, y: Axis) -> Markup:
@@ -279,7 +281,9 @@ def _numbers(chart: LineChart) -> Markup:
             mean, low, high = (float(part[at[0]]) if known else math.nan for part in (line.y, line.low, line.high))
             cells.append(cell(mean, _value_text(mean, low, high), class_=f"s{line.number}"))
         rows.append(cells)
-    thin = f" Longer runs are thinned out to {MAX_POINTS} rounds." if any(len(line.x) > MAX_POINTS for line in chart.lines) else ""
+    thin = (
+        f" Longer runs are thinned out to {MAX_POINTS} rounds." if any(len(line.x) > MAX_POINTS for line in chart.lines) else ""
+    )
     banded = any(np.isfinite(line.low).any() for line in chart.lines)
     note = f"{chart.meaning}{f' Mean over seeds [{chart.band}].' if banded else ''}{thin}"
     shown = table([chart.x_title, *(line.name for line in lines)], rows, f"{chart.title}, {chart.unit or 'no unit'}")

@@ -59,15 +59,16 @@ def _seeds(subject: Subject, key: str) -> list[np.ndarray]:
     return found
 
 
-def charts(content: Content, found: Sequence[LineChart]) -> Markup:
+def charts(content: Content, found: Sequence[LineChart], first: Sequence[Markup] = ()) -> Markup:
     """Charts side by side, known to the page's script.
 
     Args:
         content: What the page shows.
         found: The charts.
+        first: Figures that come before them.
     """
     content.data.setdefault("charts", {}).update({chart.identifier: chart_data(chart) for chart in found})
-    return tag("div", *map(draw, found), class_="charts")
+    return tag("div", *first, *map(draw, found), class_="charts")
 
 
 def curves(content: Content) -> Section:
@@ -83,7 +84,9 @@ def curves(content: Content) -> Section:
     main, more = ([chart for key in part if (chart := metric_chart(content, key))] for part in (drawn, others))
     several = any(len(subject.group.seeds) > 1 for subject in content.subjects)
     lead = "Lines are means over seeds, bands two standard errors of the mean to each side. " if several else ""
-    text = f"{lead}Hover over a chart, or focus it and use the arrow keys, to read values; every chart has its numbers below it."
+    text = (
+        f"{lead}Hover over a chart, or focus it and use the arrow keys, to read values; every chart has its numbers below it."
+    )
     rest = details(f"More metrics ({len(more)})", charts(content, more), class_="more", id="more-metrics") if more else None
     return Section("curves", "Over the rounds", joined(paragraphs(text), charts(content, main), rest))
 
@@ -99,7 +102,9 @@ def comparison(content: Content) -> Section | None:
     subjects, base = content.subjects, content.subjects[0]
     found, seeds = differences(subjects, content.schema), common_seeds(subjects)
     if not found:
-        return Section("comparison", "Side by side", paragraphs("The runs have no metric in a common round, so none is compared."))
+        return Section(
+            "comparison", "Side by side", paragraphs("The runs have no metric in a common round, so none is compared.")
+        )
     head = ["metric", "compared", base.name, "this one", "difference or ratio [95 % interval]", "shown by the interval"]
     rows = []
     for each in found:
@@ -111,21 +116,26 @@ def comparison(content: Content) -> Section | None:
     listed = ", ".join(map(str, seeds)) or "none"
     text = (
         f"Each run is compared with {base.name}, the first one, in the last round that all of them have (round "
-        f"{max(each.round for each in found)}), paired by seed; seeds that all of them have: {listed}. Intervals are Student's, at "
-        f"{100 * CONFIDENCE:.0f} %, for the mean of the paired differences; metrics that are drawn on a logarithmic axis are "
-        "compared by ratios (×) of geometric means. 'Higher' and 'lower' say that the interval excludes no difference, not that "
-        "this is better; where it does not, no difference is shown, which is not the same as none being there."
+        f"{max(each.round for each in found)}), paired by seed; seeds that all of them have: {listed}. Intervals are Student's, "
+        f"at {100 * CONFIDENCE:.0f} %, for the mean of the paired differences; metrics that are drawn on a logarithmic axis are "
+        "compared by ratios (×) of geometric means. 'Higher' and 'lower' say that the interval excludes no difference, not "
+        "that this is better; where it does not, no difference is shown, which is not the same as none being there."
     )
     expected = (
-        f" With {len(found)} comparisons, about {number(0.05 * len(found), 2)} of the intervals can be expected to miss by chance."
+        f" With {len(found)} comparisons, about {number(0.05 * len(found), 2)} of the intervals can be expected to miss by "
+        "chance."
         if len(found) > 3
         else ""
     )
-    few = " Intervals from fewer than five seeds are wide, and rest on differences being about normal." if len(seeds) < 5 else ""
+    few = (
+        " Intervals from fewer than five seeds are wide, and rest on differences being about normal." if len(seeds) < 5 else ""
+    )
     over = details(
         "Differences over the rounds", charts(content, difference_charts(subjects, content.schema)), open=len(seeds) > 1
     )
-    body = joined(paragraphs(f"{text}{expected}{few}"), table(head, rows, f"Compared with {base.name}"), _unequal(content), over)
+    body = joined(
+        paragraphs(f"{text}{expected}{few}"), table(head, rows, f"Compared with {base.name}"), _unequal(content), over
+    )
     return Section("comparison", "Side by side", body)
 
 

@@ -93,6 +93,16 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.replace("-", "−").replace("e−", "e-")
 
 
+def tick_text(value: float) -> str:
+    """A number for an axis, without zeros at its end.
+
+    Args:
+        value: The number.
+    """
+    text = number(value, 4)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
 def interval(low: float, high: float, digits: int = 3) -> str:
     """An interval in words.
 

@@ -33,8 +33,12 @@ def states(content: Content) -> Section | None:
         caption = f"Seed {each.seed}, {each.count:,} measurements" + (
             f", {len(each.points):,} of them shown" if each.count > len(each.points) else ""
         )
-        heading = tag("figcaption", tag("h3", subject.name, class_=f"s{subject.number} name"), tag("span", caption, class_="unit"))
-        figures.append(tag("figure", heading, _states.draw(each, subject.number, limits, rounds, picture), class_="chart states"))
+        heading = tag(
+            "figcaption", tag("h3", subject.name, class_=f"s{subject.number} name"), tag("span", caption, class_="unit")
+        )
+        figures.append(
+            tag("figure", heading, _states.draw(each, subject.number, limits, rounds, picture), class_="chart states")
+        )
     content.data["states"] = {
         "names": every[0].columns,
         "limits": limits,
@@ -47,12 +51,17 @@ def states(content: Content) -> Section | None:
     field = (
         ""
         if scale is None
-        else f" The darker the ground, the larger the model's remaining uncertainty there at zero action (norm of the epistemic "
-        f"std, logarithmic, from {number(scale[0])} to {number(scale[1])} state units)."
+        else f" The darker the ground, the larger the model's remaining uncertainty there at zero action (norm of the "
+        f"epistemic std, logarithmic, from {number(scale[0])} to {number(scale[1])} state units)."
     )
     more = " All runs share axes, colours and this scale." if len(found) > 1 else ""
     text = f"Each point is a measurement, coloured by its round (see the scale).{field}{more}"
-    body = joined(paragraphs(text), tag("div", class_="controls", id="states-controls"), _rounds_key(rounds), tag("div", *figures, class_="charts wide"))
+    body = joined(
+        paragraphs(text),
+        tag("div", class_="controls", id="states-controls"),
+        _rounds_key(rounds),
+        tag("div", *figures, class_="charts wide"),
+    )
     return Section("states", "Visited states and remaining uncertainty", body)
 
 
@@ -71,11 +80,15 @@ def errors(content: Content) -> Section:
     known = [(subject, facts.errors) for subject, facts in zip(content.subjects, content.facts, strict=True) if facts.errors]
     reasons = dict.fromkeys(facts.no_errors for facts in content.facts if facts.no_errors and not facts.errors)
     if not known:
-        return Section("errors", "Model error by state dimension", paragraphs(*(reasons or ["The run has no checkpoint to look at."])))
+        return Section(
+            "errors", "Model error by state dimension", paragraphs(*(reasons or ["The run has no checkpoint to look at."]))
+        )
     names = content.world.state_names
     head, cells = ["state dimension"], [[name] for name in names]
     relative = {subject.number: np.concatenate([each.relative for each in found]) for subject, found in known}
-    largest = max((float(np.nanmax(share.mean(axis=0))) for share in relative.values() if np.isfinite(share).any()), default=0.0)
+    largest = max(
+        (float(np.nanmax(share.mean(axis=0))) for share in relative.values() if np.isfinite(share).any()), default=0.0
+    )
     for subject, found in known:
         own = "" if content.single else f"{subject.name}: "
         head += [f"{own}error (state units)", f"{own}spread of changes", f"{own}error / spread"]
@@ -128,7 +141,10 @@ def calibration(content: Content) -> Section | None:
     for name, words in (("before", "with the model's own stds"), ("after", "recalibrated (cross-fitted)")):
         held = {s.number: np.concatenate([getattr(each, name) for each in f.held_out]) for s, f in _both(content) if f.held_out}
         if held:
-            title, text = f"Held-out measurements, {name} recalibration", f"Intervals {words}, on measurements that were held out."
+            title, text = (
+                f"Held-out measurements, {name} recalibration",
+                f"Intervals {words}, on measurements that were held out.",
+            )
             panels.append(_panel(content, title, text, {n: (share, "") for n, share in held.items()}))
     over_rounds = [chart for key in OF_CALIBRATION if (chart := metric_chart(content, key))]
     if not panels and not over_rounds:
@@ -138,7 +154,7 @@ def calibration(content: Content) -> Section | None:
         "diagonal the model is too certain, above it too cautious. Overconfidence is measured on each round's new data before "
         "learning from them; the rank correlation says whether the model promised information where it then erred."
     )
-    body = joined(paragraphs(text), tag("div", *panels, class_="charts") if panels else None, charts(content, over_rounds))
+    body = joined(paragraphs(text), charts(content, over_rounds, panels))
     return Section("calibration", "Calibration and overconfidence", body)
 
 
@@ -151,7 +167,7 @@ WIDTH = 300
 
 def _panel(content: Content, title: str, text: str, shares: dict[int, tuple[np.ndarray, str]]) -> Markup:
     """Coverage against stated level: a line for each subject, mean over seeds and dimensions."""
-    x, y = Axis(0, 1, (46, WIDTH - 10)), Axis(0, 1, (WIDTH - 40, 10))
+    x, y = Axis(0, 1, (46, WIDTH - 20)), Axis(0, 1, (WIDTH - 40, 10))
     parts = [_square(x, y)]
     for number_, (share, _) in shares.items():
         mean = np.nanmean(share, axis=(0, 2))
@@ -159,7 +175,14 @@ def _panel(content: Content, title: str, text: str, shares: dict[int, tuple[np.n
         line = tag("path", d=f"M{' L'.join(f'{a},{b}' for a, b in places)}", class_="line")
         name = content.subjects[number_].name
         dots = [
-            tag("circle", tag("title", f"{name}: {100 * b:.0f} % inside {100 * a:.0f} % intervals"), cx=p, cy=q, r=3, class_="dot")
+            tag(
+                "circle",
+                tag("title", f"{name}: {100 * b:.0f} % inside {100 * a:.0f} % intervals"),
+                cx=p,
+                cy=q,
+                r=3,
+                class_="dot",
+            )
             for (p, q), a, b in zip(places, LEVELS, mean, strict=True)
         ]
         parts.append(tag("g", line, *dots, class_=f"s s{number_}"))
@@ -168,7 +191,9 @@ def _panel(content: Content, title: str, text: str, shares: dict[int, tuple[np.n
         for n, (share, _) in shares.items()
     )
     size = f"0 0 {WIDTH} {WIDTH}"
-    picture = tag("svg", tag("title", title), tag("desc", said), *parts, viewBox=size, role="img", aria_label=f"{title}: {said}")
+    picture = tag(
+        "svg", tag("title", title), tag("desc", said), *parts, viewBox=size, role="img", aria_label=f"{title}: {said}"
+    )
     heading = tag("figcaption", tag("h3", title), tag("span", "share of measurements inside", class_="unit"))
     return tag("figure", heading, picture, _coverage_numbers(content, text, title, shares), class_="chart square")
 

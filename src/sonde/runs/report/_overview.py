@@ -46,7 +46,8 @@ def headline(content: Content) -> str:
     """
     names = [subject.name for subject in content.subjects]
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{world_label(content.world)}, explored by {listed}"
+    label = world_label(content.world)
+    return f"{label[:1].upper()}{label[1:]}, explored by {listed}"
 
 
 def _system(config: RunConfig) -> str:
@@ -81,14 +82,18 @@ def _how(subject: Subject, single: bool) -> Markup:
     most = {row.get("transitions", 0) for row in subject.last}
     transitions = f"{max(most):,}" if len(most) == 1 else f"{min(most):,} to {max(most):,}"
     seconds = config.world.seconds_per_step
-    time = f" ({_duration(max(most) * seconds)} of the system's time)" if seconds else ""
-    seeds = f" for each of {len(rounds)} seeds ({_ranges(sorted(rounds))})" if len(rounds) > 1 else f" (seed {next(iter(rounds))})"
+    time = f", {_duration(max(most) * seconds)} of the system's time" if seconds else ""
+    seeds = (
+        f" for each of {len(rounds)} seeds ({_ranges(sorted(rounds))})"
+        if len(rounds) > 1
+        else f" with seed {next(iter(rounds))}"
+    )
     planner = "" if config.method.objective is None else f" Plans come from {solver}."
     initial = " It started from measurements made before." if config.data else ""
     return joined(
         joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
         f"{'The method is ' if single else ''}{name}: {summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
-        f"{steps} it took {transitions} measurements{time}{seeds}. They were learned by {model}.{planner}{initial}",
+        f"{steps} it took {transitions} measurements{seeds}{time}. They were learned by {model}.{planner}{initial}",
     )
 
 
@@ -183,7 +188,14 @@ def _cards(content: Content) -> Markup:
         folders = ", ".join(source.store.folder.name for source in subject.sources)
         seeds = _ranges(sorted(subject.group.seeds))
         facts = f"{subject.rounds} rounds; seeds {seeds}; {folders}"
-        cards.append(tag("div", tag("span", subject.name, class_="label"), tag("span", facts, class_="note"), class_=f"card s{subject.number}"))
+        cards.append(
+            tag(
+                "div",
+                tag("span", subject.name, class_="label"),
+                tag("span", facts, class_="note"),
+                class_=f"card s{subject.number}",
+            )
+        )
     return tag("div", *cards, class_="cards")
 
 

@@ -26,7 +26,8 @@ SECTIONS: tuple[Callable[[Content], Section | None], ...] = (
     _results.tasks,
     _results.provenance,
 )
-"""The sections in their order; each gives None where it has nothing to show. A feature with a section of its own adds it here."""
+"""The sections in their order; each gives None where it has nothing to show. A feature with a section of its own (constraints,
+say) adds it here."""
 PALETTE = {
     "opax": ("#0072B2", "#56B4E9"),
     "opax-sum": ("#2A8FC4", "#9AD4F5"),
@@ -93,7 +94,9 @@ def _written(content: Content, renew: float | None, status: str | None) -> str:
         "navigation": joined(*(tag("a", each.title, href=f"#{each.identifier}") for each in sections)),
         "legend": _legend(content),
         "sections": joined(*map(_section, sections)),
-        "footer": joined("Made with Sonde ", __version__, ". The file needs no network: it can be kept, sent and opened anywhere."),
+        "footer": joined(
+            "Made with Sonde ", __version__, ". The file needs no network: it can be kept, sent and opened anywhere."
+        ),
         "data": data_block("data", content.data),
         "script": Markup(_asset("script.js")),
     }
@@ -120,7 +123,8 @@ def _legend(content: Content) -> Markup:
     if content.single:
         return Markup("")
     chips = [
-        tag("span", subject.name, class_=f"toggle s{subject.number}", data_s=f"s{subject.number}") for subject in content.subjects
+        tag("span", subject.name, class_=f"toggle s{subject.number}", data_s=f"s{subject.number}")
+        for subject in content.subjects
     ]
     return joined(*chips)
 

@@ -51,7 +51,14 @@ def tasks(content: Content) -> Section | None:
 def _returns(content: Content, values: list[TaskValue]) -> Markup:
     """Recorded returns, and those of random actions and the oracle where they are known."""
     others = [name for name in COMPUTED if any(name in each.returns for facts in content.facts for each in facts.solved)]
-    head = ["task", *([] if content.single else ["run"]), "round", "learned now", "best so far", *(COMPUTED[name] for name in others)]
+    head = [
+        "task",
+        *([] if content.single else ["run"]),
+        "round",
+        "learned now",
+        "best so far",
+        *(COMPUTED[name] for name in others),
+    ]
     with_success = any(value.success is not None for value in values)
     head += ["success"] if with_success else []
     rows = []
@@ -71,7 +78,9 @@ def _with_band(mean: float, band: float) -> Markup:
 
 
 def _computed(content: Content, value: TaskValue, name: str) -> Markup:
-    found = [each.returns[name] for each in content.facts[value.subject].solved if each.task == value.task and name in each.returns]
+    found = [
+        each.returns[name] for each in content.facts[value.subject].solved if each.task == value.task and name in each.returns
+    ]
     if not found:
         return cell(None)
     mean, band = mean_and_band(np.concatenate(found)[:, None])
@@ -97,8 +106,8 @@ def _promises(content: Content) -> Markup | None:
     own = [] if content.single else ["run"]
     head = ["task", *own, "seed", "promised by the model", "achieved on the system", "achieved less promised"]
     text = (
-        "The same policy was run on the mean of the learned model, from the same starts, and on the system. A plan that promises "
-        "far more than it achieves exploits errors of the model: explore longer, or plan for the worst case "
+        "The same policy was run on the mean of the learned model, from the same starts, and on the system. A plan that "
+        "promises far more than it achieves exploits errors of the model: explore longer, or plan for the worst case "
         "(sonde evaluate --robust)."
     )
     shown = table(head, rows, "Promised and achieved returns")
@@ -123,8 +132,16 @@ def _films(content: Content) -> Markup | None:
             words = f"{name}: seed {each.seeds[0]}, return {number(returned)}"
             if each.film.kind.startswith("video/"):
                 film = tag(
-                    "video", tag("source", src=each.film.source, type=each.film.kind), words, controls=True, loop=True,
-                    muted=True, playsinline=True, autoplay=True, preload="auto", aria_label=words,
+                    "video",
+                    tag("source", src=each.film.source, type=each.film.kind),
+                    words,
+                    controls=True,
+                    loop=True,
+                    muted=True,
+                    playsinline=True,
+                    autoplay=True,
+                    preload="auto",
+                    aria_label=words,
                 )
             else:
                 film = tag("img", src=each.film.source, alt=words)
@@ -147,9 +164,12 @@ def provenance(content: Content) -> Section:
             document = json.loads(to_json(source.store.config))
             title = "All settings" if content.single else f"All settings of {subject.name}"
             parts.append(details(title, _settings(document), class_="settings"))
-    rows = [[str(source.store.folder), *_made_by(source.store)] for subject in content.subjects for source in subject.sources]
+    stores = [source.store for subject in content.subjects for source in subject.sources]
+    rows = [[str(store.folder), *made] for store in stores if (made := _made_by(store))]
     head = ["folder", "Sonde", "Python", "JAX", "computed on", "machine", "git"]
-    parts.append(table(head, rows, "Where the runs were made; a dash stands for what a run did not record"))
+    parts.append(table(head, rows, "Where the runs were made; a dash is for what was not recorded") if rows else None)
+    others = [str(store.folder) for store in stores if not _made_by(store)]
+    parts.append(paragraphs(f"Folder: {', '.join(others)}.") if others else None)
     here = this_machine()
     text = (
         f"This page was made with Sonde {__version__}, Python {here['python']} and JAX {here['jax']} on {here['device']} "
@@ -167,8 +187,10 @@ def _config_differences(content: Content) -> Markup | None:
         ignored = {name: getattr(first.config, name) for name in ("seeds", "first_seed")}
         theirs = dataclasses.replace(subject.config, **ignored, capacity=None)
         mine = dataclasses.replace(first.config, capacity=None)
-        lines = [line.replace(" there and ", f" for {first.name}, ").replace(" here", f" for {subject.name}") for line in
-                 config_differences(mine, theirs)]
+        lines = [
+            line.replace(" there and ", f" for {first.name}, ").replace(" here", f" for {subject.name}")
+            for line in config_differences(mine, theirs)
+        ]
         found += lines or [f"{subject.name} has the same settings as {first.name}, but for seeds."]
     return joined(tag("h3", "How the runs differ"), tag("ul", *(tag("li", tag("code", line)) for line in found)))
 
@@ -193,16 +215,20 @@ def _setting(entry: Any) -> Markup:
         if any(isinstance(each, dict | list) for each in entry):
             return tag("ul", *(tag("li", _setting(each)) for each in entry))
         return tag("code", ", ".join(str(each) for each in entry) or "none")
-    return tag("code", {None: "none", True: "yes", False: "no"}.get(entry, entry) if not isinstance(entry, float) else f"{entry:g}")
+    return tag(
+        "code", {None: "none", True: "yes", False: "no"}.get(entry, entry) if not isinstance(entry, float) else f"{entry:g}"
+    )
 
 
 def _made_by(store: RunStore) -> list[str]:
-    """Versions and machines that a run has recorded; a dash for what it has not."""
+    """Versions and machines that a run has recorded; a dash for what it has not; nothing without a record."""
     found: list[dict[str, Any]] = []
     try:
         lines = read_limited(store.folder / MACHINES, MAX_JSON_BYTES).splitlines()
         found = [entry for line in lines if isinstance(entry := parse_json(line, MACHINES), dict)]
     except (OSError, SondeError):
         pass
+    if not found:
+        return []
     listed = lambda key: ", ".join(dict.fromkeys(str(entry[key]) for entry in found if key in entry)) or "–"
     return [listed(key) for key in ("sonde", "python", "jax", "device", "processor", "git")]

@@ -1,4 +1,4 @@
-"""Where a run has been, and how uncertain its model still is: points of the first seed, over a field where a plane gives states."""
+"""Where a run has been, and how uncertain its model still is: points of the first seed, over a field if a plane gives states."""
 
 import base64
 import io
@@ -18,7 +18,7 @@ from sonde.explorer import Explorer
 from sonde.models import Posterior
 from sonde.runs.figures._states import GRID, round_of, span, uncertainty_field
 from sonde.runs.report._charts import Axis, nice_ticks
-from sonde.runs.report._html import Markup, number, tag
+from sonde.runs.report._html import Markup, tag, tick_text
 from sonde.worlds import Plane, World
 
 WIDTH, HEIGHT = 440, 340
@@ -160,10 +160,9 @@ def draw(states: States, number_: int, limits: Sequence[tuple[float, float]], ro
     """
     x, y = Axis(*limits[0], (LEFT, WIDTH - RIGHT)), Axis(*limits[1], (HEIGHT - BOTTOM, TOP))
     across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    image = dict(x=LEFT, y=TOP, width=across, height=up, preserveAspectRatio="none", class_="field")
-    described = (
-        f"{states.count:,} measurements of seed {states.seed} in {states.columns[0]} and {states.columns[1]}"
-        + (", over the model's remaining uncertainty" if picture else "")
+    image = {"x": LEFT, "y": TOP, "width": across, "height": up, "preserveAspectRatio": "none", "class_": "field"}
+    described = f"{states.count:,} measurements of seed {states.seed} in {states.columns[0]} and {states.columns[1]}" + (
+        ", over the model's remaining uncertainty" if picture else ""
     )
     radius = 3.2 if len(states.points) <= 500 else 2.4
     dots = [
@@ -177,8 +176,15 @@ def draw(states: States, number_: int, limits: Sequence[tuple[float, float]], ro
         tag("image", href=picture, **image) if picture else None,
         tag("g", *_ticks(x, y, states), class_="frame"),
         tag("g", *dots, class_="points"),
-        tag("text", states.columns[0], x=LEFT + across / 2, y=HEIGHT - 2, class_="tick middle xlabel"),
-        tag("text", states.columns[1], x=12, y=TOP + up / 2, class_="tick middle ylabel", transform=f"rotate(-90 12 {TOP + up / 2})"),
+        tag("text", states.columns[0], x=LEFT + across / 2, y=HEIGHT - 5, class_="tick middle xlabel"),
+        tag(
+            "text",
+            states.columns[1],
+            x=12,
+            y=TOP + up / 2,
+            class_="tick middle ylabel",
+            transform=f"rotate(-90 12 {TOP + up / 2})",
+        ),
         viewBox=f"0 0 {WIDTH} {HEIGHT}",
         role="img",
         aria_label=described,
@@ -204,10 +210,10 @@ def shade(round_number: int, rounds: int) -> str:
 
 def _ticks(x: Axis, y: Axis, states: States) -> list[Markup]:
     parts = []
-    named = [(at, word.split("\n")[0]) for at, word in states.ticks] or [(at, number(at)) for at in x.ticks(5)]
+    named = [(at, word.split("\n")[0]) for at, word in states.ticks] or [(at, tick_text(at)) for at in x.ticks(5)]
     for at, word in named:
         parts.append(tag("text", word, x=x(at), y=HEIGHT - BOTTOM + 16, class_="tick middle"))
-    parts += [tag("text", number(at), x=LEFT - 6, y=y(at) + 4, class_="tick end") for at in y.ticks(5)]
+    parts += [tag("text", tick_text(at), x=LEFT - 6, y=y(at) + 4, class_="tick end") for at in y.ticks(5)]
     return parts
 
 

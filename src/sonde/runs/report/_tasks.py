@@ -1,13 +1,13 @@
 """Tasks planned once more on what a run has learned: what the plan promises, what it achieves, and a film of it."""
 
 import base64
+import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import importlib.util
 import numpy as np
 from PIL import Image
 
@@ -113,9 +113,7 @@ class _TaskOf:
         return self.config.task_setup(self.name)
 
 
-def _learned(
-    config: RunConfig, explorer: Explorer, task: str, pool: SimulatorPool, camera: "_Camera | None"
-) -> Evaluation:
+def _learned(config: RunConfig, explorer: Explorer, task: str, pool: SimulatorPool, camera: "_Camera | None") -> Evaluation:
     """The evaluation of the run itself: the same plan from the same starts."""
     setup, learned = config.task_setup(task), Learned(explorer.posterior, explorer.data)
     policy = plan_task(setup, learned, explorer.keys())
@@ -133,7 +131,9 @@ def _add_returns(solved: Solved, given: Mapping[str, Evaluation], task: _TaskOf,
         known["random"] = evaluate(setup, None, keys, starts=starts, pool=task.pool)
     if work.oracle and "oracle" not in known and isinstance(task.config.world, JaxWorld):
         say(f"planning {solved.task} on the true system")
-        known["oracle"] = evaluate(setup, Learned(TrueDynamics(setup.world), explorer.data), keys, starts=starts, pool=task.pool)
+        known["oracle"] = evaluate(
+            setup, Learned(TrueDynamics(setup.world), explorer.data), keys, starts=starts, pool=task.pool
+        )
     solved.returns |= {name: each.returns for name, each in known.items()}
     if work.promises and "learned" in known:
         say(f"asking the model what its plan for {solved.task} promises")
