@@ -59,7 +59,7 @@ class LineChart:
 class Axis:
     """A linear or logarithmic axis from values to pixels."""
 
-    def __init__(self, low: float, high: float, pixels: tuple[float, float], log: bool = False):
+    def __init__(self, low: float | int, high: float | int, pixels: tuple[float | int, float | int], log: bool = False):
         """Fix the axis.
 
         Args:
@@ -72,7 +72,7 @@ class Axis:
         self.low, self.high = (math.log10(low), math.log10(high)) if log else (low, high)
         self.pixels = pixels
 
-    def __call__(self, value: float) -> float:
+    def __call__(self, value: float | int) -> float:
         """The pixel of a value.
 
         Args:
@@ -98,7 +98,7 @@ class Axis:
         return nice_ticks(10**self.low, 10**self.high, count)
 
 
-def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
+def nice_ticks(low: float | int, high: float | int, count: int = 5) -> list[float]:
     """Multiples of 1, 2, 2.5 or 5 times a power of ten within limits.
 
     Args:

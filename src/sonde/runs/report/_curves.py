@@ -116,8 +116,8 @@ def comparison(content: Content) -> Section | None:
     listed = ", ".join(map(str, seeds)) or "none"
     text = (
         f"Each run is compared with {base.name}, the first one, in the last round that all of them have (round "
-        f"{max(each.round for each in found)}), paired by seed; seeds that all of them have: {listed}. Intervals are Student's, "
-        f"at {100 * CONFIDENCE:.0f} %, for the mean of the paired differences; metrics that are drawn on a logarithmic axis are "
+        f"{max(each.round for each in found)}), paired by seed; seeds that all of them have: {listed}. Intervals are "
+        f"Student's, at {100 * CONFIDENCE:.0f} %, for the mean of the paired differences; metrics on a logarithmic axis are "
         "compared by ratios (×) of geometric means. 'Higher' and 'lower' say that the interval excludes no difference, not "
         "that this is better; where it does not, no difference is shown, which is not the same as none being there."
     )

@@ -73,7 +73,7 @@ def finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def number(value: float | int | None, digits: int = 3) -> str:
     """A number as people read it: significant digits, thousands apart, a true minus sign.
 
     Args:
@@ -93,7 +93,7 @@ def number(value: float | None, digits: int = 3) -> str:
     return text.replace("-", "−").replace("e−", "e-")
 
 
-def tick_text(value: float) -> str:
+def tick_text(value: float | int) -> str:
     """A number for an axis, without zeros at its end.
 
     Args:
@@ -103,7 +103,7 @@ def tick_text(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
-def interval(low: float, high: float, digits: int = 3) -> str:
+def interval(low: float | int, high: float | int, digits: int = 3) -> str:
     """An interval in words.
 
     Args:
@@ -114,7 +114,7 @@ def interval(low: float, high: float, digits: int = 3) -> str:
     return f"{number(low, digits)} to {number(high, digits)}"
 
 
-def cell(value: float | None, text: str | None = None, **attributes: Any) -> Markup:
+def cell(value: float | int | None, text: str | None = None, **attributes: Any) -> Markup:
     """A table cell with a number, which it also has with all digits.
 
     Args:

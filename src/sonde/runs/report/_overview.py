@@ -153,7 +153,7 @@ def _between(content: Content, task: str) -> str:
     return said
 
 
-def _tile(title: str, value: str, note: str, raw: float | None = None) -> Markup:
+def _tile(title: str, value: str, note: str, raw: float | int | None = None) -> Markup:
     shown = tag("span", value, class_="value", data_value=None if raw is None else repr(float(raw)))
     return tag("div", tag("span", title, class_="label"), shown, tag("span", note, class_="note"), class_="tile")
 

@@ -1,4 +1,4 @@
-"""Where a run has been, and how uncertain its model still is: points of the first seed, over a field if a plane gives states."""
+"""Where a run has been, and how uncertain its model still is: points of the first seed, over a field if a plane has states."""
 
 import base64
 import io
