@@ -86,6 +86,8 @@ def browser() -> Iterator[Browser]:
             finally:
                 page.close()
         finally:
+            if driver.stdout is not None:
+                driver.stdout.close()
             driver.terminate()
             driver.wait(timeout=20)
             time.sleep(0.2)  # its children write to the profile until they end

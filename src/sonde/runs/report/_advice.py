@@ -1,6 +1,5 @@
 """What a reader should know before trusting a run: each warning with what to do about it."""
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ import numpy as np
 
 from sonde.evaluation._schema import LATE_ACTIONS, OVERCONFIDENCE
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
+from sonde.evaluation._statistics import estimate
 from sonde.runs.report._html import number
 from sonde.runs.report._subjects import Subject
 from sonde.worlds import has_simulator
@@ -15,7 +15,7 @@ from sonde.worlds import has_simulator
 MUCH_LATE = 0.05
 """Share of late actions from which a run's data is not what was planned."""
 MUCH_WORSE = 0.5
-"""By how much of its range so far a return must be below the best for a remark."""
+"""By how much of its range so far the return of a single seed must be below the best for a remark."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ def _model(subject: Subject) -> Iterator[Finding]:
                 f"On the measurements of its last round the model erred {number(float(np.mean(high)))} times as much as it "
                 f"promised{seeds}; 1 is right, and above {number(TOO_CERTAIN)} its uncertainty says too little.",
                 _sentence(advice(config.model)),
+                2 * len(high) > len(last),
             )
     for text in dict.fromkeys(remark for source in subject.sources for remark in source.remarks):
         low_rank = "low-rank" in text
@@ -121,8 +122,8 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
         if curve is None or len(curve.rounds) < 2:
             continue
         means = curve.values.mean(axis=0)
-        best, span = int(np.argmax(means)), float(np.ptp(means))
-        if span > 0 and means[best] - means[-1] > MUCH_WORSE * span and not math.isclose(means[best], means[-1], rel_tol=0.02):
+        best = int(np.argmax(means))
+        if _is_worse(curve.values, best):
             yield Finding(
                 subject.number,
                 "Worse than before",
@@ -132,6 +133,14 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
                 "with more samples may help too.",
                 False,
             )
+
+
+def _is_worse(values: np.ndarray, best: int) -> bool:
+    """Whether the last of returns [S, T] is below those of the best round, by more than seeds differ by chance."""
+    if len(values) > 1:
+        return bool(estimate(values[:, best] - values[:, -1]).interval()[0] > 0)
+    span = float(np.ptp(values))
+    return bool(values[0, best] - values[0, -1] > MUCH_WORSE * span > 0)
 
 
 def _sentence(text: str) -> str:

@@ -56,6 +56,15 @@ class LineChart:
     """What the band is."""
 
 
+def identifier(key: str) -> str:
+    """The key of a metric as part of an id; different keys stay different.
+
+    Args:
+        key: The key.
+    """
+    return "".join(letter if letter.isalnum() or letter == "_" else f"-{ord(letter):x}-" for letter in key)
+
+
 class Axis:
     """A linear or logarithmic axis from values to pixels."""
 

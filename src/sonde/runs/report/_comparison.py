@@ -8,7 +8,7 @@ import numpy as np
 
 from sonde.evaluation import MetricSpec, Schema
 from sonde.evaluation._statistics import Curve, Estimate, Sample, best_so_far, mean_and_band, on_common_rounds, paired
-from sonde.runs.report._charts import Line, LineChart
+from sonde.runs.report._charts import Line, LineChart, identifier
 from sonde.runs.report._html import interval, number
 from sonde.runs.report._subjects import Subject
 
@@ -159,7 +159,9 @@ def difference_charts(subjects: Sequence[Subject], schema: Schema, reference: in
             same = (1.0 if ratio else 0.0, f"same as {base}")
             what = "divided by" if ratio else "less"
             meaning = f"{spec.meaning} Here: {what} that of {base}, mean over common seeds{' (geometric)' if ratio else ''}."
-            charts.append(LineChart(f"diff-{key}", title, unit, meaning, kept, ratio, [same], band="Student's 95 % interval"))
+            charts.append(
+                LineChart(f"diff-{identifier(key)}", title, unit, meaning, kept, ratio, [same], band="Student's 95 % interval")
+            )
     return charts
 
 

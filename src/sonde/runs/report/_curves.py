@@ -7,7 +7,7 @@ import numpy as np
 from sonde.evaluation._schema import INFORMATION_RANK, OVERCONFIDENCE
 from sonde.evaluation._stalling import TOO_CERTAIN, UNRELATED
 from sonde.runs.figures._curves import curve
-from sonde.runs.report._charts import Line, LineChart, chart_data, draw
+from sonde.runs.report._charts import Line, LineChart, chart_data, draw, identifier
 from sonde.runs.report._comparison import CONFIDENCE, common_curves, common_seeds, difference_charts, differences
 from sonde.runs.report._content import Content, Section
 from sonde.runs.report._html import Markup, cell, details, joined, number, paragraphs, table, tag
@@ -41,11 +41,7 @@ def metric_chart(content: Content, key: str) -> LineChart | None:
     if not lines:
         return None
     references = REFERENCES.get(key, ())
-    return LineChart(_identifier(key), spec.title_of(key), spec.unit, spec.meaning, lines, spec.log, references)
-
-
-def _identifier(key: str) -> str:
-    return "".join(letter if letter.isalnum() else "-" for letter in key)
+    return LineChart(identifier(key), spec.title_of(key), spec.unit, spec.meaning, lines, spec.log, references)
 
 
 def _seeds(subject: Subject, key: str) -> list[np.ndarray]:

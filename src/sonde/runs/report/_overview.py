@@ -92,7 +92,7 @@ def _how(subject: Subject, single: bool) -> Markup:
     initial = " It started from measurements made before." if config.data else ""
     return joined(
         joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
-        f"{'The method is ' if single else ''}{name}: {summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
+        f"{'The method is ' if single else ''}{'' if name == subject.name and not single else f'{name}, '}{summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
         f"{steps} it took {transitions} measurements{seeds}{time}. They were learned by {model}.{planner}{initial}",
     )
 

@@ -145,11 +145,13 @@ def _films(content: Content) -> Markup | None:
                 )
             else:
                 film = tag("img", src=each.film.source, alt=words)
-            figures.append(tag("figure", film, tag("figcaption", words), class_="film"))
+            figures.append((each.task, tag("figure", film, tag("figcaption", words), class_="film")))
     said = paragraphs(*(f"{', '.join(dict.fromkeys(names))}: {reason}" for reason, names in reasons.items()))
     if not figures:
         return said if reasons else None
-    return joined(tag("h3", "Films"), said if reasons else None, tag("div", *figures, class_="films"))
+    tasks_first = list(dict.fromkeys(task for task, _ in figures))  # those of one task beside each other
+    in_order = [figure for wanted in tasks_first for task, figure in figures if task == wanted]
+    return joined(tag("h3", "Films"), said if reasons else None, tag("div", *in_order, class_="films"))
 
 
 def provenance(content: Content) -> Section:
