@@ -101,14 +101,18 @@ def comparison(content: Content) -> Section | None:
         return Section(
             "comparison", "Side by side", paragraphs("The runs have no metric in a common round, so none is compared.")
         )
-    head = ["metric", "compared", base.name, "this one", "difference or ratio [95 % interval]", "shown by the interval"]
+    pair = len(subjects) == 2
+    which = f"{subjects[1].name}, compared with {base.name} [95 % interval]" if pair else "difference or ratio [95 % interval]"
+    ends = [base.name, subjects[1].name if pair else "this one"]
+    head = ["metric", *([] if pair else ["compared"]), which, "shown by the interval", *ends]
     rows = []
     for each in found:
-        name = tag("td", subjects[each.subject].name, class_=f"s{each.subject} name")
-        ends = [cell(value) for value in each.means]
+        name = [] if pair else [tag("td", subjects[each.subject].name, class_=f"s{each.subject} name")]
+        means = [cell(value) for value in each.means]
         low, high = each.bounds
         shown = cell(each.value, each.text, data_low=repr(low), data_high=repr(high), data_key=each.key)
-        rows.append([f"{each.title}{f' [{each.unit}]' if each.unit else ''}", name, *ends, shown, tag("td", each.verdict)])
+        unit = tag("span", each.unit, class_="unit") if each.unit else None
+        rows.append([joined(each.title, " ", unit), *name, shown, tag("td", each.verdict), *means])
     listed = ", ".join(map(str, seeds)) or "none"
     text = (
         f"Each run is compared with {base.name}, the first one, in the last round that all of them have (round "

@@ -69,6 +69,7 @@ def _count(count: int, what: str) -> str:
 
 def _how(subject: Subject, single: bool) -> Markup:
     config, name = subject.config, subject.config.method.name
+    called = f"The method is {name}: " if single else "" if name == subject.name else f"{name}, "
     summary = SUMMARIES.get(name, "a method of one's own")
     task = f" for the task {task_label(config.exploration_task)}" if config.exploration_task else ""
     kind = type(config.model).__name__
@@ -92,7 +93,7 @@ def _how(subject: Subject, single: bool) -> Markup:
     initial = " It started from measurements made before." if config.data else ""
     return joined(
         joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
-        f"{'The method is ' if single else ''}{'' if name == subject.name and not single else f'{name}, '}{summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
+        f"{called}{summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
         f"{steps} it took {transitions} measurements{seeds}{time}. They were learned by {model}.{planner}{initial}",
     )
 

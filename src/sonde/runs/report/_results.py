@@ -89,33 +89,31 @@ def _computed(content: Content, value: TaskValue, name: str) -> Markup:
 
 def _promises(content: Content) -> Markup | None:
     """What plans promised on the model's mean, against what they achieved."""
-    rows = []
+    means, rows = [], []
     for subject, facts in zip(content.subjects, content.facts, strict=True):
-        for each in facts.solved:
-            if "promised" not in each.returns or "learned" not in each.returns:
-                continue
-            promised, achieved = each.returns["promised"], each.returns["learned"]
-            for i, seed in enumerate(each.seeds):
-                ends = cell(float(promised[i])), cell(float(achieved[i]))
-                off = float(achieved[i] - promised[i])
-                own = [] if content.single else [tag("td", subject.name, class_=f"s{subject.number} name")]
-                shown = cell(off, f"{'+' if off > 0 else ''}{number(off)}")
-                rows.append([each.task, *own, seed, *ends, shown])
+        own = [] if content.single else [tag("td", subject.name, class_=f"s{subject.number} name")]
+        known = [each for each in facts.solved if {"promised", "learned"} <= each.returns.keys()]
+        for task in dict.fromkeys(each.task for each in known):
+            some = [each for each in known if each.task == task]
+            promised, achieved = (np.concatenate([each.returns[name] for each in some]) for name in ("promised", "learned"))
+            columns = np.stack([promised, achieved, achieved - promised], axis=1)
+            mean, band = mean_and_band(columns)
+            means.append([task, *own, *map(_with_band, mean.tolist(), band.tolist())])
+            seeds = [seed for each in some for seed in each.seeds]
+            rows += [[task, *own, seed, *map(cell, values)] for seed, values in zip(seeds, columns.tolist(), strict=True)]
     if not rows:
         return None
-    own = [] if content.single else ["run"]
-    head = ["task", *own, "seed", "promised by the model", "achieved on the system", "achieved less promised"]
+    head = ["promised by the model", "achieved on the system", "achieved less promised"]
+    names = ["task", *([] if content.single else ["run"])]
     text = (
         "The same policy was run on the mean of the learned model, from the same starts, and on the system. A plan that "
         "promises far more than it achieves exploits errors of the model: explore longer, or plan for the worst case "
         "(sonde evaluate --robust)."
     )
-    shown = table(head, rows, "Promised and achieved returns")
-    return joined(tag("h3", "What the plan promised, and what came of it"), paragraphs(text), _folded(shown, len(rows)))
-
-
-def _folded(shown: Markup, rows: int) -> Markup:
-    return details(f"All {rows} rows", shown) if rows > 16 else shown
+    each_seed = table([*names, "seed", *head], rows, "Promised and achieved returns of each seed")
+    shown = table([*names, *head], means, "Promised and achieved returns; means over seeds, ± two standard errors")
+    both = each_seed if len(rows) == len(means) else joined(shown, details(f"Each of {len(rows)} plans", each_seed))
+    return joined(tag("h3", "What the plan promised, and what came of it"), paragraphs(text), both)
 
 
 def _films(content: Content) -> Markup | None:
