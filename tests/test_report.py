@@ -35,6 +35,7 @@ from sonde.runs.report._content import collect
 from sonde.runs.report._curves import metric_chart
 from sonde.runs.report._html import cell, data_block, number, tag
 from sonde.runs.report._learned import ModelErrors, held_out, model_errors
+from sonde.runs.report._states import visited
 from sonde.runs.report._subjects import opened, schema_of, subjects
 from sonde.runs.report._tasks import Film, Solved, TaskWork, solve_tasks
 from test_own_system import CONFIG as OWN
@@ -212,6 +213,20 @@ def test_errors_without_a_reachable_set_are_those_of_the_model_from_before_the_r
     std = np.stack([np.hypot(each.epistemic_std, each.aleatoric_std) for each in predicted])
     for level, share in zip(LEVELS, errors.coverage[0], strict=True):
         np.testing.assert_allclose(share, (np.abs(off) <= stats.norm.ppf((1 + level) / 2) * std).mean(axis=0))
+
+
+def test_uncertainty_at_visited_states_is_that_of_the_explorer(runs):
+    store = RunStore.open(runs / "opax")
+    explorer = restore_explorer(store)
+    found = visited(explorer, store.config.world)
+    assert found.columns == ["angle [rad]", "angular velocity [rad/s]", "cos th", "sin th"]  # the speed is shown once
+    states = np.asarray(explorer.data.states[0, :36])
+    np.testing.assert_allclose(found.points[:, 2:], states[:, :2])
+    np.testing.assert_allclose(found.points[:, 0], np.arctan2(states[:, 1], states[:, 0]))
+    same = [explorer.predict(np.stack([x] * 3), np.zeros((3, 1))) for x in states[:5]]
+    expected = [float(np.linalg.norm(each.epistemic_std[0])) for each in same]
+    np.testing.assert_allclose(found.uncertainty[:5], expected, rtol=1e-5)
+    assert found.rounds.tolist() == [1] * 12 + [2] * 12 + [3] * 12 and found.field is not None
 
 
 def test_held_out_calibration_is_that_of_the_explorer(runs):

@@ -39,5 +39,5 @@ def main(args: list[str]) -> None:
     played = demo_summary(config, explorer, store, console)
     with console.status("writing the report ...") as status:
         source = Source(store, explorer, {"swing-up": played})
-        path = report_of(source, TaskWork(), lambda doing: status.update(f"{doing} ..."))
+        path = report_of(source, TaskWork(promises=False), lambda doing: status.update(f"{doing} ..."))
     demo_ending(path, console)

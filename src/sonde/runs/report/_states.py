@@ -6,16 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 from PIL import Image
 
 from sonde._internal.precision import double_precision
 from sonde.explorer import Explorer
-from sonde.models import Posterior
 from sonde.runs.figures._states import GRID, round_of, span, uncertainty_field
 from sonde.runs.report._charts import Axis, nice_ticks
 from sonde.runs.report._html import Markup, tag, tick_text
@@ -53,19 +48,13 @@ class States:
     rounds: np.ndarray
     """The round of each [n]; 0 for initial data."""
     uncertainty: np.ndarray
-    """Norm of the epistemic std of what was learned, at each [n]."""
+    """Norm of the epistemic std of what was learned, at each [n] and zero action."""
     ranges: list[tuple[float, float] | None] = field(default_factory=list)
     """Limits of each column, where the world has them."""
     ticks: tuple[tuple[float, str], ...] = ()
     """Ticks of the first column, if the world has them."""
     field: np.ndarray | None = None
     """Uncertainty over the first two columns [GRID, GRID], rows upwards; None where they do not determine a state."""
-
-
-@eqx.filter_jit
-def _norms(posterior: Posterior, states: Array, actions: Array) -> Array:
-    norm = lambda point: jnp.linalg.norm(posterior.predict(*point).epistemic_std)
-    return jax.lax.map(norm, (states, actions), batch_size=512)
 
 
 @double_precision
@@ -78,10 +67,10 @@ def visited(explorer: Explorer, world: World) -> States:
     """
     count, plane = explorer.transitions, world.plane()
     kept = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
-    states, actions = (np.asarray(array[0, :count])[kept] for array in (explorer.data.states, explorer.data.actions))
-    first = jax.tree.map(lambda leaf: leaf[0], explorer.posterior)
-    padded = [jnp.asarray(np.resize(part, (MAX_POINTS, part.shape[1]))) for part in (states, actions)]
-    uncertainty = np.asarray(_norms(first, *padded))[: len(kept)]
+    states = np.asarray(explorer.data.states[0, :count])[kept]
+    # as many points as the field has, so that both are computed by one compiled program
+    padded = np.resize(states, (GRID, GRID, states.shape[1]))
+    uncertainty = uncertainty_field(explorer.posterior, padded, explorer.spec.action_dim).reshape(-1)[: len(kept)]
     names = list(world.state_names)[:MAX_COLUMNS]
     columns, points, ranges = names, states[:, : len(names)], [None] * len(names)
     found = States(explorer.seeds[0], count, columns, points, round_of(explorer)[kept], uncertainty, list(ranges))

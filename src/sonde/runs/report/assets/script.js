@@ -146,7 +146,7 @@
     const count = states.names.length;
     const xs = pick("across", states.names, saved("x", 0, count), "x");
     const ys = pick("up", states.names, saved("y", 1, count), "y");
-    const colours = pick("colour", ["round", "remaining uncertainty"], saved("colour", 0, 2), "colour");
+    const colours = pick("colour", ["round", "remaining uncertainty there"], saved("colour", 0, 2), "colour");
     const format = (value) => Number(value.toPrecision(6)).toString().replace("-", "\u2212");
     const [left, top, right, bottom] = states.box;
     const every = Object.values(states.runs).flatMap((run) => run.uncertainty).filter((value) => value > 0);
