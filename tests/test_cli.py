@@ -164,8 +164,8 @@ def test_import_is_light():
 @pytest.mark.parametrize(
     "words",
     [
-        *("--help", "--version", "list", "list presets", "list --help", "resume --help", "plot --help", "export --help"),
-        *("demo --help", "completion bash", "completion --help", "completion --answer zsh explore pend"),
+        *("--help", "--version", "list", "list presets", "list --help", "resume --help", "plot --help", "report --help"),
+        *("export --help", "demo --help", "completion bash", "completion --help", "completion --answer zsh explore pend"),
         "completion --answer fish evaluate runs --task ",
     ],
 )

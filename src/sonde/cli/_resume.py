@@ -30,7 +30,7 @@ def main(args: list[str]) -> None:
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
     from sonde.cli._console import plain_console  # not above: help does not wait for JAX
-    from sonde.cli._run import run_and_draw
+    from sonde.cli._run import run_and_draw, say_report
     from sonde.runs._store import RunStore
     from sonde.runs.trackers._names import trackers_named, tracks_in
 
@@ -45,4 +45,6 @@ def main(args: list[str]) -> None:
         print("The run was finished before: drawing it again.")
     if left := [name for name in tracks_in(store.folder) if name not in chosen.track]:
         print(f"This run has tracks that are not followed now; '--track {' '.join(left)}' sends them what they miss.")
-    run_and_draw(store, plain_console(), chosen.from_round, trackers)
+    console = plain_console()
+    run_and_draw(store, console, chosen.from_round, trackers)
+    say_report(store, console)

@@ -1,5 +1,6 @@
 """What `explore`, `resume` and `demo` share: run to completion with a progress display, then draw the figures."""
 
+import shlex
 from collections.abc import Sequence
 
 from rich.console import Console
@@ -7,9 +8,9 @@ from rich.console import Console
 from sonde.cli._interrupts import saying
 from sonde.explorer import Explorer
 from sonde.runs._progress import ProgressDisplay
-from sonde.runs._report import how_it_ended
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
+from sonde.runs._summary import command, how_it_ended
 from sonde.runs.trackers import Tracker
 from sonde.runs.trackers._drawing import drawn_figures
 
@@ -46,3 +47,13 @@ def run_and_draw(
         if tracker.shown:
             console.print(f"Track: {tracker.shown}", soft_wrap=True, markup=False)
     return explorer
+
+
+def say_report(store: RunStore, console: Console) -> None:
+    """Say how to get the report of a run.
+
+    Args:
+        store: The run.
+        console: Where to print.
+    """
+    console.print(f"Report: {command()} report {shlex.quote(str(store.folder))}", soft_wrap=True)
