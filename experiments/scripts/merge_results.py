@@ -2,8 +2,8 @@
 
     python -m experiments.scripts.merge_results downstream FOLDER... [--into experiments/results]
 
-Each FOLDER is what `python -m experiments downstream` wrote next to its figures: curves.csv and provenance.json. A world that is
-in any of them replaces the recorded one as a whole, with all its methods; what several of them have of the same world is put
+Each FOLDER is what `python -m experiments downstream` wrote next to its figures: curves.csv and provenance.json. A world that
+is in any of them replaces the recorded one as a whole, with all its methods; what several of them have of the same world is put
 together, if it was made with the same settings. Then draw again, and answer the claims, with `--no-run`.
 """
 
