@@ -9,7 +9,7 @@ import sonde
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(ROOT)]
-setattr(typing, "GENERATING_DOCUMENTATION", "sonde")  # jaxtyping then writes types as they stand in the source
+typing.GENERATING_DOCUMENTATION = "sonde"  # jaxtyping then writes types as they stand in the source
 # notebooks run in processes that inherit these: on the CPU, with compiled programs kept between builds
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
@@ -32,6 +32,8 @@ extensions = [
 ]
 exclude_patterns = ["_*", "**/.*"]
 nitpicky = True
+# types of other packages, shapes of arrays, and classes that are not public have no page
+nitpick_ignore_regex = [("py:class", r"(?!sonde\.).*"), ("py:class", r"sonde\.(.*\.)?_.*")]
 smartquotes = False  # as on GitHub
 
 # --- where the reader finds what: captions of the side bar, and pages below other pages

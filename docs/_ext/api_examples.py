@@ -1,8 +1,8 @@
 """Public names of the package, and the examples of the API reference.
 
-The examples of a room are cells of the script beside its page, `docs/api/models.py` beside `docs/api/models.md`. A cell begins with
-`# %%` and the names that it is an example of. It runs after the first cell, `# %% setup`, and after no other. They are run by
-`tests/test_api_examples.py`.
+The examples of a room are cells of the script beside its page, `docs/api/models.py` beside `docs/api/models.md`. A cell begins
+with `# %%` and the names that it is an example of. It runs after the first cell, `# %% setup`, and after no other. They are run
+by `tests/test_api_examples.py`.
 """
 
 import ast
@@ -53,7 +53,9 @@ def public_names(room: str) -> list[str]:
     names = getattr(where, "__all__", None)
     if names is not None:
         return list(names)
-    defined = lambda name, value: isinstance(value, dict) if name.isupper() else getattr(value, "__module__", "") == where.__name__
+    defined = lambda name, value: (
+        isinstance(value, dict) if name.isupper() else getattr(value, "__module__", "") == where.__name__
+    )
     return [name for name, value in vars(where).items() if not name.startswith("_") and defined(name, value)]
 
 

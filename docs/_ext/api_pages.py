@@ -20,7 +20,7 @@ SPAN = re.compile(r"(?<![`:\w])`([^`\n]+)`(?![`_\w])")
 
 
 def private_names() -> dict[str, str]:
-    """Where the classes and functions are defined, such as `sonde.models._base.Model`, and where the reference describes them."""
+    """Where classes and functions are defined, such as `sonde.models._base.Model`, and where the reference has them."""
     found = {}
     for full, home in api_examples.homes().items():
         room, _, name = full.rpartition(".")
@@ -84,7 +84,10 @@ def linked(text: str, room: str) -> str:
                     return f":py:obj:`{match[1]} <{'.'.join((home, *rest))}>`"
         return f"``{match[1]}``"
 
-    return SPAN.sub(replaced, text)
+    # outside of code, a vertical bar is one: of an absolute value, say
+    parts = re.split(r"(`[^`\n]*`)", text)
+    plain = "".join(part if number % 2 else part.replace("|", r"\|") for number, part in enumerate(parts))
+    return SPAN.sub(replaced, plain)
 
 
 HOMES = api_examples.homes()
@@ -171,7 +174,9 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: nodes.Element, child: node
     if node.get("refdomain") != "py" or home is None or home == target:
         return None
     domain = env.domains.python_domain
-    return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", home, addnodes.pending_xref("", **node.attributes), child)
+    return domain.resolve_xref(
+        env, node["refdoc"], app.builder, "obj", home, addnodes.pending_xref("", **node.attributes), child
+    )
 
 
 class LinkedTables(SphinxTransform):

@@ -83,7 +83,9 @@ class Browser:
         Returns:
             A PNG file.
         """
-        self.chrome("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
+        self.chrome(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        )
         size = {"width": width, "deviceScaleFactor": 1, "mobile": width < 600}
         self.chrome("Emulation.setDeviceMetricsOverride", height=900, **size)
         self.post("/url", {"url": page.as_uri()})

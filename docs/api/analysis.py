@@ -3,12 +3,7 @@
 # %% setup
 import numpy as np
 
-from sonde import GaussianProcess, learned_system
-from sonde.explorer import Explorer
-from sonde.methods import METHODS
-from sonde.solvers import ICEM
-from sonde.data import Trajectory
-from sonde.worlds import OwnSystem
+from sonde import ICEM, METHODS, Explorer, GaussianProcess, OwnSystem, Trajectory, learned_system
 
 # a damped oscillator, measured at random states
 rng = np.random.default_rng(0)
@@ -16,7 +11,7 @@ states, actions = rng.uniform(-1, 1, (60, 2)), rng.uniform(-1, 1, (60, 1))
 accelerations = actions[:, 0] - states[:, 0] - 0.5 * states[:, 1]
 next_states = states + 0.1 * np.stack([states[:, 1], accelerations], axis=1)
 world = OwnSystem(("position", "speed"), ("force",))
-explorer = Explorer(METHODS["random"], GaussianProcess(hyperparameters="fixed"), ICEM(), world.spec, capacity=60)
+explorer = Explorer(METHODS["random"], GaussianProcess(), ICEM(), world.spec, capacity=60)
 explorer.tell(Trajectory(states, actions, next_states))
 system = learned_system(explorer, world)
 
@@ -25,8 +20,9 @@ from sonde import LearnedSystem
 from sonde.analysis import Equilibrium
 
 assert isinstance(system, LearnedSystem)
-rest: Equilibrium = system.equilibria(samples=20)[0]
-print(rest.point, rest.point_std, rest.linearisation.stability)  # near (0, 0): stable
+rest: Equilibrium
+for rest in system.equilibria(samples=20):  # those that the model is certain enough of
+    print(rest.point, rest.point_std, rest.linearisation.stability)
 
 # %% Linearisation, Controllability
 from sonde.analysis import Controllability, Linearisation

@@ -10,7 +10,6 @@ world, model = Pendulum(), GaussianProcess()
 planner = ICEM(horizon=5, samples=12, elites=4, iterations=2)
 
 # %% Explorer
-from sonde import Explorer
 
 explorer = Explorer(METHODS["opax"], model, planner, world.spec, capacity=100)
 for _ in range(2):

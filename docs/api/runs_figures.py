@@ -11,9 +11,7 @@ from sonde.worlds import Pendulum
 # settings are much too small, so that the examples are quick
 planner = ICEM(horizon=3, samples=12, elites=4, iterations=2)
 model, confidence = GaussianProcess(hyperparameters="fixed"), Confidence(holdout=0.3)
-config = RunConfig(
-    world=Pendulum(), model=model, solver=planner, confidence=confidence, rounds=2, horizon=40, evaluate_every=0
-)
+config = RunConfig(world=Pendulum(), model=model, solver=planner, confidence=confidence, rounds=2, horizon=40, evaluate_every=0)
 explorer = explore(config, "runs/drawn")
 store = Batch("", "opax", config, Path("runs/drawn").absolute()).store()  # the folder, opened
 

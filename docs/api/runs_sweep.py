@@ -22,7 +22,7 @@ rows = [
 ]
 
 # %% Sweep, Batch
-from sonde.runs.sweep import Batch, Sweep
+from sonde.runs.sweep import Batch
 
 sweep = Sweep("runs/grid", configs, seeds_per_batch=1)
 batch: Batch
@@ -60,7 +60,6 @@ class Listing(Backend):
 print(list(run_sweep(Sweep("runs/listed", configs), Listing()).values()))  # ['not run', 'not run']
 
 # %% Results
-from sonde.runs.sweep import Results
 
 results = Results(rows)
 print(results.methods(""), results.metrics())  # ['opax', 'random'] ['max_epistemic']

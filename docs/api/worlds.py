@@ -1,7 +1,6 @@
 """Examples of sonde.worlds."""
 
 # %% setup
-import jax
 import jax.numpy as jnp
 import numpy as np
 
