@@ -146,7 +146,7 @@ def test_pre_commit_runs_the_linter_and_formatter_of_the_makefile():
 
 
 @pytest.mark.parametrize(
-    "target", ["demo", "test", "check", "test-gpu", "benchmark", "figures", "dist", "clean", "help"] + ["docs"]
+    "target", ["demo", "test", "check", "test-gpu", "benchmark", "figures", "dist", "clean", "help", "docs", "linkcheck"]
 )
 def test_make_knows_the_target(target):
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)

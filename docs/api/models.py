@@ -116,7 +116,7 @@ print(learn(BayesianLinear()).predict(x, u).epistemic_std)
 # %% MemberPredictions
 import jax.numpy as jnp
 
-from sonde.models import MemberPredictions
+from sonde.models import MemberPredictions, Prediction
 
 means = jnp.array([[0.0, 1.0], [0.2, 1.0]])  # two members, two state dimensions
 members = MemberPredictions(means, stds=jnp.full((2, 2), 0.05))

@@ -230,7 +230,9 @@ class Explorer:
 
     @double_precision
     def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
-        """Compile the first fit while a block runs, such as the rollout before it; later ones find it compiled::
+        """Compile the first fit while a block runs, such as the rollout before it; later ones find it compiled.
+
+        An example::
 
         with explorer.compiling_fit():
             trajectory = rollout(world, policy, 100)
