@@ -228,7 +228,7 @@ def test_the_wheel_says_what_it_is(built):
     assert f"\nVersion: {sonde.__version__}\n" in text and "\nLicense-Expression: Apache-2.0\n" in text
     assert "Classifier: Typing :: Typed" in text and "Project-URL: Homepage, https://" in text
     extras = re.findall(r"^Provides-Extra: (\w+)$", text, flags=re.MULTILINE)
-    assert set(extras) == {"mujoco", "fetch", "data", "render", "ray", "benchmarks", "dev"}
+    assert set(extras) == {"mujoco", "fetch", "data", "render", "ray", "benchmarks", "dev", "docs"}
     assert "sonde = sonde.cli:main" in entry_points
 
 
