@@ -71,11 +71,20 @@ def test_citation_has_the_required_fields_and_the_paper():
 # --- workflows and hooks
 
 
-def test_there_is_a_workflow_for_changes_and_one_for_releases():
+def test_there_are_workflows_for_changes_documentation_and_releases():
     triggers = {path.stem: yaml.safe_load(path.read_text())[True] for path in WORKFLOWS}  # YAML reads the key `on` as true
-    assert triggers.keys() == {"ci", "release"}
+    assert triggers.keys() == {"ci", "docs", "release"}
     assert "pull_request" in triggers["ci"]
+    assert "pull_request" in triggers["docs"] and triggers["docs"]["push"]["branches"] == ["main"]
     assert triggers["release"]["push"]["tags"] == ["v*"]
+
+
+def test_the_site_is_published_from_main_only_and_after_it_was_built():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/docs.yml").read_text())["jobs"]
+    assert jobs["publish"]["needs"] == "build" and jobs["publish"]["if"] == "github.ref == 'refs/heads/main'"
+    assert any(made_targets(shlex.split(step.get("run", ""))) == ["docs"] for step in jobs["build"]["steps"])
+    (uploaded,) = [step["with"]["path"] for step in jobs["build"]["steps"] if "upload-pages" in step.get("uses", "")]
+    assert f" {uploaded}\n" in (ROOT / "Makefile").read_text()
 
 
 @pytest.mark.slow
@@ -136,7 +145,9 @@ def test_pre_commit_runs_the_linter_and_formatter_of_the_makefile():
 # --- make
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "check", "test-gpu", "benchmark", "figures", "dist", "clean", "help"])
+@pytest.mark.parametrize(
+    "target", ["demo", "test", "check", "test-gpu", "benchmark", "figures", "dist", "clean", "help", "docs", "linkcheck"]
+)
 def test_make_knows_the_target(target):
     done = subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -219,7 +230,8 @@ def test_the_wheel_says_what_it_is(built):
     assert f"\nVersion: {sonde.__version__}\n" in text and "\nLicense-Expression: Apache-2.0\n" in text
     assert "Classifier: Typing :: Typed" in text and "Project-URL: Homepage, https://" in text
     extras = re.findall(r"^Provides-Extra: (\w+)$", text, flags=re.MULTILINE)
-    assert set(extras) == {"mujoco", "fetch", "data", "render", "ray", "tensorboard", "wandb", "trackio", "benchmarks", "dev"}
+    others = {"mujoco", "fetch", "data", "render", "ray", "tensorboard", "wandb", "trackio"}
+    assert set(extras) == {*others, "benchmarks", "dev", "docs"}
     assert "sonde = sonde.cli:main" in entry_points
 
 

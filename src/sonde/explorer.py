@@ -232,9 +232,11 @@ class Explorer:
     def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
         """Compile the first fit while a block runs, such as the rollout before it; later ones find it compiled.
 
-        with explorer.compiling_fit():
-            trajectory = rollout(world, policy, 100)
-        explorer.tell(trajectory)
+        In a loop of your own::
+
+            with explorer.compiling_fit():
+                trajectory = rollout(world, policy, 100)
+            explorer.tell(trajectory)
         """
         if self._fit_compiled:
             return contextlib.nullcontext()
