@@ -177,11 +177,11 @@ def draw_uncertainty() -> Figure:
 
 IMAGINED = {"opax": "OpAx: optimistic", "mean-ae": "Mean-AE: the mean", "pets-ae": "PETS-AE: samples"}
 STEPS, FEW = 16, 24
-START, VISITED, SHOWN = -0.8, (-1.3, -0.2), (-2.6, 2.6)
+START, VISITED, SHOWN = -0.8, (-1.3, -0.2), (-5.0, 0.2)
 
 
 def next_state(x: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """A system of one state that a push can move over a ridge at 0.
+    """A system of one state, which rests at -pi/2 and pi/2 if it is left alone.
 
     Args:
         x: State.
@@ -191,7 +191,7 @@ def next_state(x: np.ndarray, u: np.ndarray) -> np.ndarray:
 
 
 def few_measurements() -> Explorer:
-    """Learn the system from a few measurements left of the ridge."""
+    """Learn the system from a few measurements around one of the places where it rests."""
     rng = np.random.default_rng(1)
     x, u = rng.uniform(*VISITED, (FEW, 1)), rng.uniform(-1, 1, (FEW, 1))
     explorer = Explorer(METHODS["random"], GaussianProcess(), ICEM(), SystemSpec.of_size(1, 1), capacity=FEW)
@@ -215,7 +215,7 @@ def plan_for_information(explorer: Explorer, method: Method) -> tuple[np.ndarray
     problem = ControlProblem(posterior, method.imagination, method.objective, 1, 1)
     planner, key, start = ICEM(horizon=STEPS, samples=200, elites=20, iterations=8), jax.random.key(0), jnp.array([START])
     plan = jax.jit(lambda x, key: planner.plan(problem, planner.initial_state(problem), x, key)[0])(start, key)
-    imagined = jax.jit(problem.imagine)(start, plan, key)
+    imagined = jax.jit(lambda x, plan, key: problem.imagine(x, plan, key))(start, plan, key)
     return np.asarray(imagined.next_states)[..., 0], np.clip(np.asarray(plan[:, 0]), -1, 1)
 
 
@@ -240,7 +240,7 @@ def draw_plans(ax: Axes) -> None:
     ax.plot([], [], color="0.3", ls="--", lw=1.6, label="the system, same actions")
     ax.set(xlabel="step of the plan", ylabel="state", xlim=(0, STEPS), ylim=SHOWN)
     ax.set_title(f"One plan of each method, {FEW} measurements")
-    ax.legend(loc="upper left", fontsize=9.5)
+    ax.legend(loc="lower left", fontsize=9.5)
 
 
 def draw_ratios(ax: Axes) -> None:
