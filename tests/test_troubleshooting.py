@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 QUOTED = re.findall(r"^```text\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
-LEAST_SHARE = 0.4
-"""Share of a quoted message that must stand in the source letter by letter; the rest are values."""
+LEAST_SHARE, LEAST_LETTERS = 0.45, 12
+"""Share of a quoted message that must stand in the source letter by letter, the rest being values; and letters of its own that
+a text needs to be a message and not a separator of others."""
 Text = tuple[str, ...]
 """A text of the source, cut at its placeholders."""
 
@@ -43,7 +44,7 @@ def texts() -> tuple[Text, ...]:
 
 
 @functools.cache
-def best_text(quoted: str, depth: int = 2) -> tuple[int, Text]:
+def best_text(quoted: str, depth: int = 2, least: int = LEAST_LETTERS) -> tuple[int, Text]:
     """The text of the source that explains most of a quoted message.
 
     A placeholder may hold anything; where it holds another text of the source, such as a hint, that counts too.
@@ -51,18 +52,20 @@ def best_text(quoted: str, depth: int = 2) -> tuple[int, Text]:
     Args:
         quoted: The message, or what fills one of its placeholders.
         depth: How deep texts are looked for in placeholders.
+        least: Letters of its own that the text needs.
 
     Returns:
         Number of letters that stand in the source, and the text.
     """
     best: tuple[int, Text] = (0, ())
     for text in texts():
-        if not all(piece in quoted for piece in text):
+        own = sum(map(len, text))
+        if own < least or not all(piece in quoted for piece in text):
             continue
         match = re.fullmatch("(.*?)".join(map(re.escape, text)), quoted, re.DOTALL)
         if match is not None:
-            inside = sum(best_text(filled, depth - 1)[0] for filled in match.groups()) if depth else 0
-            best = max(best, (sum(map(len, text)) + inside, text))
+            inside = sum(best_text(filled, depth - 1, 2)[0] for filled in match.groups()) if depth else 0
+            best = max(best, (own + inside, text))
     return best
 
 
