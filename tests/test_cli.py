@@ -161,7 +161,7 @@ def test_import_is_light():
 
 
 @pytest.mark.parametrize(
-    "words", ["--help", "--version", "list", "resume --help", "plot --help", "export --help", "demo --help"]
+    "words", ["--help", "--version", "list", "resume --help", "plot --help", "report --help", "export --help", "demo --help"]
 )
 def test_what_computes_nothing_does_not_wait_for_jax(words):
     code = (

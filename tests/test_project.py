@@ -206,6 +206,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built):
     assert {"sonde/py.typed", "sonde/__init__.py", "sonde/cli/_main.py", f"{metadata}licenses/LICENSE"} <= set(names)
     modules = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
     assert {name for name in names if name.endswith(".py")} == modules
+    templates = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/sonde/runs/report/assets").iterdir()}
+    assert templates <= set(names) and {Path(name).suffix for name in templates} == {".css", ".html", ".js"}
     assert not [name for name in names if re.search(r"(^|/)(benchmarks|experiments|tests|bench|reproduce)/", name)]
 
 

@@ -14,8 +14,8 @@ from sonde.evaluation._metrics import prediction_errors, rank_correlation
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Posterior, Prediction
 from sonde.runs._progress import ProgressDisplay
-from sonde.runs._report import how_it_ended
 from sonde.runs._store import RunStore
+from sonde.runs._summary import how_it_ended
 from sonde.runs.figures._curves import _stalls, grouped
 
 LEARNED, FIXED = ProbabilisticEnsemble(), ProbabilisticEnsemble(noise="fixed")

@@ -18,9 +18,9 @@ from sonde.cli import _resume
 from sonde.evaluation._metrics import prediction_errors
 from sonde.runs import ProgressDisplay
 from sonde.runs._codec import from_json, to_json
-from sonde.runs._report import how_it_ended
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
+from sonde.runs._summary import how_it_ended
 from sonde.worlds import GymWorld
 from test_own_system import CONFIG as OWN
 from test_own_system import measured

@@ -57,8 +57,8 @@ def main(args: list[str]) -> None:
         check_film(chosen.video)
     if not store.checkpoints():
         raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
-    from sonde.runs._report import evaluation_report, robust_report
     from sonde.runs._run import restore_explorer
+    from sonde.runs._summary import evaluation_report, robust_report
 
     explorer = restore_explorer(store)
     if chosen.robust:

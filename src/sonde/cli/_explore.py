@@ -8,7 +8,7 @@ import tyro
 
 from sonde.cli._choices import folder_name, named_system, parts_help, starting_point, try_world, with_parts
 from sonde.cli._console import plain_console
-from sonde.cli._run import run_and_draw
+from sonde.cli._run import run_and_draw, say_report
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
 
@@ -45,4 +45,6 @@ def main(args: list[str]) -> None:
     config = chosen.config
     try_world(config.world)
     folder = chosen.out or Path("runs") / f"{folder_name(name)}-{config.method.name}"
-    run_and_draw(RunStore.start(folder, config, chosen.overwrite), plain_console())
+    store, console = RunStore.start(folder, config, chosen.overwrite), plain_console()
+    run_and_draw(store, console)
+    say_report(store, console)

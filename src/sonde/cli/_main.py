@@ -24,13 +24,14 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
                            (--robust)
   analyse DIR              find the equilibria of the learned system, their stability, and what actions can do there
   plot DIR [DIR ...]       draw and compare runs
+  report DIR [DIR ...]     write one HTML page about a run, or about several side by side (--open, --follow)
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
   list                     list presets, worlds and their tasks, models, solvers and methods
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "sweep", "export", "list")
+COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "report", "sweep", "export", "list")
 WITHOUT_JAX = ("list",)
 
 

@@ -28,7 +28,7 @@ def main(args: list[str]) -> None:
     """
     chosen = tyro.cli(ResumeArguments, args=args, prog="sonde resume")
     from sonde.cli._console import plain_console  # not above: help does not wait for JAX
-    from sonde.cli._run import run_and_draw
+    from sonde.cli._run import run_and_draw, say_report
     from sonde.runs._store import RunStore
 
     store = RunStore.open(chosen.folder, chosen.allow_code)
@@ -39,4 +39,6 @@ def main(args: list[str]) -> None:
         print(f"All {store.config.rounds} rounds were done before: drawing them again.")
     elif chosen.from_round is None and store.why_stopped():
         print("The run was finished before: drawing it again.")
-    run_and_draw(store, plain_console(), chosen.from_round)
+    console = plain_console()
+    run_and_draw(store, console, chosen.from_round)
+    say_report(store, console)

@@ -1,13 +1,15 @@
 """What `explore`, `resume` and `demo` share: run to completion with a progress display, then draw the figures."""
 
+import shlex
+
 from rich.console import Console
 
 from sonde.cli._interrupts import saying
 from sonde.explorer import Explorer
 from sonde.runs._progress import ProgressDisplay
-from sonde.runs._report import how_it_ended
 from sonde.runs._run import run
 from sonde.runs._store import RunStore
+from sonde.runs._summary import command, how_it_ended
 
 
 def run_and_draw(store: RunStore, console: Console, from_round: int | None = None) -> Explorer:
@@ -37,3 +39,13 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
     for figure in figures:
         console.print(f"Figure: {figure}", soft_wrap=True)
     return explorer
+
+
+def say_report(store: RunStore, console: Console) -> None:
+    """Say how to get the report of a run.
+
+    Args:
+        store: The run.
+        console: Where to print.
+    """
+    console.print(f"Report: {command()} report {shlex.quote(str(store.folder))}", soft_wrap=True)

@@ -7,6 +7,7 @@ chooses, for each seed, the one whose guaranteed return is largest.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 
 from sonde._internal.precision import double_precision
@@ -18,7 +19,7 @@ from sonde.evaluation._tasks import goals_for
 from sonde.imagination import Pessimistic
 from sonde.models import Posterior
 from sonde.solvers import Planner, Policy
-from sonde.solvers.adversarial import REGION_SHARES, ModelReturns, most_robust, with_region_share
+from sonde.solvers.adversarial import REGION_SHARES, ModelReturns, mean_returns, most_robust, with_region_share
 
 
 class ScoredPolicy(NamedTuple):
@@ -113,3 +114,27 @@ def _most_robust(
     return ScoredPolicy(
         *most_robust(candidates.policies, problem, starts, setup.horizon, each, goals=aims, known=candidates.known)
     )
+
+
+@double_precision
+def returns_on_mean(
+    setup: TaskSetup, posterior: Posterior, keys: Key[Array, " seeds"], policy: Policy, pool: SimulatorPool | None = None
+) -> np.ndarray:
+    """Run a policy on the model's mean, as `score_on_model` does without an adversary; far less is compiled and computed.
+
+    Args:
+        setup: The task.
+        posterior: What was learned, with a leading axis S.
+        keys: Keys of the rollouts, with their starts and goals, one per seed.
+        policy: The policy, with a leading axis S on its arrays.
+        pool: Open simulators to reuse, for the initial states.
+
+    Returns:
+        What the model promises, mean over the rollouts [S].
+    """
+    each = rollout_keys(setup.keys(keys), range(setup.rollouts))
+    goals = goals_for(setup.task, each)
+    starts = start_states(setup.world, each, pool)
+    problem = setup.problem(posterior, with_projection(Pessimistic(), setup.world))
+    aims = None if goals is None else jnp.asarray(goals)
+    return np.asarray(mean_returns(policy, problem, setup.horizon, starts, each, aims)).mean(axis=1)

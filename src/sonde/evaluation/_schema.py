@@ -63,6 +63,13 @@ INFORMATION_RANK = MetricSpec(
     "or below, the gain does not find where the model errs.",
     drawn=False,
 )
+LATE_ACTIONS = MetricSpec(
+    "late_actions",
+    "Late actions",
+    "share of the actions",
+    "Share of the round's actions that came without a new plan in time; for an `Experiment` that asks with a rate or a budget.",
+    drawn=False,
+)
 PLANNED_INFORMATION = MetricSpec(
     "planned_information_gain",
     "Planned information gain",
@@ -239,6 +246,7 @@ TASK_METRICS: tuple[MetricSpec, ...] = (
         "Wall time of a phase: plan, fit, world (host simulators), evaluate, or wait (for other runs, in lockstep).",
         drawn=False,
     ),
+    LATE_ACTIONS,
     MetricSpec("stopped", "Stopped", "", "Why the run was ended by its stopping rule, as a sentence.", drawn=False),
 )
 """Built-in metrics of tasks and of the run itself; `Schema` puts those of worlds and users before them."""

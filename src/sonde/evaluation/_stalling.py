@@ -44,11 +44,16 @@ def stall_warning(rows: Sequence[Mapping[str, Any]], method: Method, model: Mode
     seeds = f" in {len(stalled)} of {len(rows)} seeds" if len(rows) > 1 else ""
     return (
         f"Exploration stalls after round {rows[0]['round']}: on its new data the model erred {certain:.1f} times as much as it "
-        f"promised, and less where it promised more information (rank correlation {rank:.2f}){seeds}; {_advice(model)}."
+        f"promised, and less where it promised more information (rank correlation {rank:.2f}){seeds}; {advice(model)}."
     )
 
 
-def _advice(model: Model) -> str:
+def advice(model: Model) -> str:
+    """What to change where a model is too certain, as part of a sentence.
+
+    Args:
+        model: What learns.
+    """
     if not isinstance(model, ProbabilisticEnsemble):
         return "recalibrate the model on held-out data (--holdout 0.2 --recalibrate), or use another one"
     if model.noise == "learned":

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sonde.runs._progress import ProgressDisplay as ProgressDisplay
     from sonde.runs._run import explore as explore
     from sonde.runs._together import explore_together as explore_together
+    from sonde.runs.report import write_report as write_report
 
 _HOMES = {
     "PRESETS": "_presets",
@@ -33,6 +34,7 @@ _HOMES = {
     "learned_system": "_analysis",
     "preset": "_presets",
     "read_measurements": "_initial_data",
+    "write_report": "report",
 }
 __all__ = sorted(_HOMES)
 

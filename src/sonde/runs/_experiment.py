@@ -29,6 +29,7 @@ from sonde.control import Controller
 from sonde.control._deadline import seconds_per_action
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, TaskSetup, plan_task
+from sonde.evaluation._schema import LATE_ACTIONS
 from sonde.evaluation._tasks import checked_task, sample_goal, task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
@@ -49,6 +50,14 @@ class _Asked(NamedTuple):
     """Its policies, by name."""
     seconds: float = 0.0
     """How long planning took."""
+    controller: Controller | None = None
+    """What was returned, if its actions have a deadline."""
+
+    @property
+    def late_actions(self) -> dict[str, float]:
+        """The share of late actions so far, where there is a deadline and the policy was called."""
+        timing = None if self.controller is None else self.controller.timing
+        return {LATE_ACTIONS.key: timing.late / timing.calls} if timing and timing.calls else {}
 
 
 class Experiment:
@@ -141,7 +150,8 @@ class Experiment:
         self._reject_if_finished()
         began = time.perf_counter()
         controller = self.explorer.ask(budget, rate)
-        self._asked = _Asked(self.round + 1, {EXPLORE: controller.policy}, time.perf_counter() - began)
+        timed = None if budget is None and rate is None else controller
+        self._asked = _Asked(self.round + 1, {EXPLORE: controller.policy}, time.perf_counter() - began, timed)
         return controller
 
     def tell(self, trajectory: Trajectory) -> list[Row]:
@@ -171,7 +181,7 @@ class Experiment:
             )
         clock = self._clock()
         asked = self._asked if self._asked.round == clock.round else _Asked()
-        clock.seconds["plan"] = asked.seconds
+        clock.seconds["plan"], clock.shared = asked.seconds, asked.late_actions
         self._telling = clock.round, checked
         try:
             return self._answered(learn(store, explorer, checked, asked.policies, clock))

@@ -29,10 +29,11 @@ from sonde._internal.reading import MAX_JSON_BYTES, parse_json, read_limited
 FOLDERS = ("data", "checkpoints", "figures")
 """Folders that every run has."""
 LOCK = ".lock"
+REPORT = "report.html"
 REPLACED = "replaced"
 """In a draft: a run that was replaced and is being deleted."""
 FILES = {
-    ".": r"config\.json|metrics\.(jsonl|sha256)|\.lock|log\.txt|machines\.jsonl",
+    ".": r"config\.json|metrics\.(jsonl|sha256)|\.lock|log\.txt|machines\.jsonl|report\.html",
     "data": r"[0-9]{4,}\.safetensors|initial\.(safetensors|sha256)",
     "checkpoints": r"[0-9]{4,}\.(safetensors|json)",
     "policies": r".+\.safetensors",
@@ -82,7 +83,8 @@ def remove_leftovers(folder: Path) -> None:
     for name, pattern in FILES.items():
         if name != "figures" and (folder / name).is_dir():  # figures are also drawn by processes that hold no lock
             for path in (folder / name).glob(".*.part"):
-                if re.fullmatch(rf"\.({pattern})\.part", path.name):
+                # like figures, a report is also written by processes that hold no lock
+                if re.fullmatch(rf"\.({pattern})\.part", path.name) and path.name != f".{REPORT}.part":
                     path.unlink(missing_ok=True)
 
 
@@ -120,6 +122,27 @@ def locked(folder: Path) -> Generator[None]:
     descriptor = lock(folder)
     try:
         yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder; nothing is written.
+
+    To find out, the lock is shared for a moment, in which nobody else can have it: do not ask often.
+
+    Args:
+        folder: The folder.
+    """
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
     finally:
         os.close(descriptor)
 

@@ -261,6 +261,7 @@ def _learned(
     metrics |= returns
     shared = {
         **{f"seconds/{phase}": seconds for phase, seconds in clock.seconds.items()},
+        **clock.shared,
         **({} if stopped is None else {"stopped": stopped}),
     }
     rows = [

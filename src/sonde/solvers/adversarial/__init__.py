@@ -1,5 +1,5 @@
 """Robust policies: training against an adversary that chooses among what the model considers plausible; guaranteed returns."""
 
-from sonde.solvers.adversarial._guarantees import REGION_SHARES, ModelReturns, most_robust, with_region_share
+from sonde.solvers.adversarial._guarantees import REGION_SHARES, ModelReturns, mean_returns, most_robust, with_region_share
 
-__all__ = ["REGION_SHARES", "ModelReturns", "most_robust", "with_region_share"]
+__all__ = ["REGION_SHARES", "ModelReturns", "mean_returns", "most_robust", "with_region_share"]

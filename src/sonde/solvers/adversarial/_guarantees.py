@@ -189,6 +189,37 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
     return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 
 
+@eqx.filter_jit
+def mean_returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Array, keys: Array, goals: Array | None):
+    """Returns of a policy on the model's mean, without an adversary.
+
+    Args:
+        policy: The policy, with a leading axis S on its arrays.
+        problem: The control problem with a `Pessimistic` imagination, whose adversary does nothing, with a leading axis S.
+        horizon: Steps of each rollout.
+        starts: First state of each rollout [S, R, dx].
+        keys: Randomness of each rollout [S, R].
+        goals: Goal of each rollout [S, R, dg], if the task has goals.
+
+    Returns:
+        The return of each rollout [S, R].
+    """
+
+    def one(shared, start, key, goal):
+        policy, problem = shared[0].with_goal(goal), replace(shared[1], goal=goal)
+        plan_key = for_purpose(key, "plan")
+
+        def step(carry, t):
+            x, state = carry
+            u, next_state, _ = policy.act(state, x, jax.random.fold_in(plan_key, t))
+            x_next, reward = _step_without_noise(problem, x, jnp.concatenate([u, jnp.zeros(problem.adversary_dim, u.dtype)]))
+            return (x_next, next_state), reward
+
+        return jnp.sum(jax.lax.scan(step, (start, policy.initial_state()), jnp.arange(horizon))[1])
+
+    return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
+
+
 def _corners(state_dim: int) -> Float[np.ndarray, "corners dx"]:
     """Corners of [-1, 1]^dx, each with its opposite."""
     if 2**state_dim <= MAX_CORNERS:

@@ -1,4 +1,4 @@
-"""Reports on what a run has learned: evaluations as tables, how a run ended, and the texts of the demo."""
+"""Tables and sentences on what a run has learned: evaluations, how a run ended, and the texts of the demo."""
 
 import shutil
 import sys
@@ -237,7 +237,7 @@ def demo_opening(config: RunConfig, console: Console) -> None:
     )
 
 
-def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console: Console) -> None:
+def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console: Console) -> dict[str, Evaluation]:
     """Print what the demo has learned.
 
     Args:
@@ -245,6 +245,9 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
         explorer: The explorer after the last round.
         store: The run.
         console: Where to print.
+
+    Returns:
+        Evaluations of swing-up by name: 'learned', 'oracle' and 'random'.
     """
     with console.status("comparing with a planner that knows the true equations ..."):
         played = evaluations(config, explorer, "swing-up", True)
@@ -266,7 +269,21 @@ def demo_summary(config: RunConfig, explorer: Explorer, store: RunStore, console
         "  metrics.jsonl        one line per round\n"
         "  figures/curves.png   uncertainty and returns over rounds\n"
         "  figures/states.png   the visited states, over the remaining uncertainty\n"
-        "  data, checkpoints    the measurements and the model, to continue from\n\n"
+        "  data, checkpoints    the measurements and the model, to continue from\n",
+        soft_wrap=True,
+    )
+    return played
+
+
+def demo_ending(report: Path, console: Console) -> None:
+    """Print where the demo's report is, and what to do next.
+
+    Args:
+        report: Path of the report.
+        console: Where to print.
+    """
+    console.print(
+        f"Report: {report}\n  all of this as one page, with films; open it in a browser\n\n"
         f"Next: '{command()} list' shows methods and presets;\n"
         f"'{command()} explore pendulum-gp-lite --method random' runs a baseline that OpAx beats.",
         soft_wrap=True,
