@@ -15,6 +15,7 @@ Takes about a minute on two cores.
 import argparse
 import csv
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -74,7 +75,8 @@ def draw_loop() -> Figure:
     for name, (left, bottom, what, colour) in PARTS.items():
         box = FancyBboxPatch((left, bottom), WIDTH, HEIGHT, boxstyle=ROUND, fc="white", ec=colour, lw=1.8)
         ax.add_patch(box)
-        lines, middle, centred = what.count("\n"), left + WIDTH / 2, {"ha": "center", "va": "center"}
+        lines, middle = what.count("\n"), left + WIDTH / 2
+        centred: dict[str, Any] = {"ha": "center", "va": "center"}
         ax.text(middle, bottom + 0.72 + 0.06 * lines, name, fontsize=13, fontweight="bold", color=colour, **centred)
         ax.text(middle, bottom + 0.36 - 0.02 * lines, what, fontsize=9.5, color="0.25", linespacing=1.15, **centred)
     for start, end, colour in ARROWS:
@@ -231,7 +233,7 @@ def draw_plans(ax: Axes) -> None:
     for name, label in IMAGINED.items():
         imagined, actions = plan_for_information(explorer, METHODS[name])
         for number, particle in enumerate(imagined):
-            look = {"lw": 0.9, "alpha": 0.6} if len(imagined) > 1 else {"lw": 2.2}
+            look: dict[str, Any] = {"lw": 0.9, "alpha": 0.6} if len(imagined) > 1 else {"lw": 2.2}
             ax.plot(steps, [START, *particle], color=LOOKS[name][0], label=None if number else label, **look)
         real = [np.array(START)]
         for u in actions:
