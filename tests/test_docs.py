@@ -161,7 +161,8 @@ def parse(tmp_path_factory):
 
 def commands(page: Path) -> list[list[str]]:
     """The `sonde ...` lines of code blocks, as words."""
-    lines = [line for block in blocks(page) if block["kind"] != "python" for line in block["code"].splitlines()]
+    texts = [block["code"].replace("\\\n", " ") for block in blocks(page) if block["kind"] != "python"]
+    lines = [line for text in texts for line in text.splitlines()]
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("sonde ")]
 
 

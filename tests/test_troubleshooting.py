@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
-QUOTED = re.findall(r"^```text\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)
+QUOTED = [" ".join(text.split()) for text in re.findall(r"^```text\n(.*?)\n```$", PAGE, re.MULTILINE | re.DOTALL)]
 LEAST_SHARE, LEAST_LETTERS = 0.45, 12
 """Share of a quoted message that must stand in the source letter by letter, the rest being values; and letters of its own that
 a text needs to be a message and not a separator of others."""
