@@ -9,6 +9,7 @@
     DIR/checkpoints/0001.safetensors   what was learned in round 1 and before (the last two are kept)
     DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
     DIR/figures/                       pictures
+    DIR/report.html                    the report, once it was asked for
 
 A round is first written to `data`, then to `metrics.jsonl`, then to `checkpoints`. What an interruption leaves after the newest
 checkpoint is ignored, or written again with the same content. A run that is being started lies in a hidden folder beside DIR

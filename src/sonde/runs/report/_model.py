@@ -56,6 +56,7 @@ def states(content: Content) -> Section | None:
     )
     more = " All runs share axes, colours and this scale." if len(found) > 1 else ""
     text = f"Each point is a measurement, coloured by its round (see the scale).{field}{more}"
+    text += " The two coordinates, and what the colours stand for, can be chosen."
     body = joined(
         paragraphs(text),
         tag("div", class_="controls", id="states-controls"),
