@@ -163,7 +163,7 @@ def commands(page: Path) -> list[list[str]]:
     """The `sonde ...` lines of code blocks, as words."""
     texts = [block["code"].replace("\\\n", " ") for block in blocks(page) if block["kind"] != "python"]
     lines = [line for text in texts for line in text.splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("sonde ")]
+    return [shlex.split(line.removesuffix(" &"), comments=True)[1:] for line in lines if line.startswith("sonde ")]
 
 
 @pytest.mark.parametrize("page", [page for page in USER_PAGES if commands(page)], ids=page_name)
