@@ -136,7 +136,7 @@ def parse(tmp_path_factory):
     folder, parser = tmp_path_factory.mktemp("files"), tyro.cli
     marked = [block["code"] for block in blocks(ROOT / "docs" / "extending.md") if block["mark"]]
     files = {"mine.py": "\n".join(marked), "rewards.py": "def stand(x, u, x_next):\n    return x_next[0]\n"}
-    for block in blocks(ROOT / "docs" / "gymnasium.md"):
+    for block in [block for page in ("getting-started", "gymnasium") for block in blocks(ROOT / "docs" / f"{page}.md")]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
     for name, code in files.items():
@@ -161,8 +161,9 @@ def parse(tmp_path_factory):
 
 def commands(page: Path) -> list[list[str]]:
     """The `sonde ...` lines of code blocks, as words."""
-    lines = [line for block in blocks(page) if block["kind"] != "python" for line in block["code"].splitlines()]
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("sonde ")]
+    texts = [block["code"].replace("\\\n", " ") for block in blocks(page) if block["kind"] != "python"]
+    lines = [line for text in texts for line in text.splitlines()]
+    return [shlex.split(line.removesuffix(" &"), comments=True)[1:] for line in lines if line.startswith("sonde ")]
 
 
 @pytest.mark.parametrize("page", [page for page in USER_PAGES if commands(page)], ids=page_name)
