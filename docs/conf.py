@@ -40,7 +40,7 @@ smartquotes = False  # as on GitHub
 repository = "https://github.com/sonde-rl/sonde"
 navigation = {
     "Start": ["getting-started", "choosing", "notebooks/*", "gallery"],
-    "Concepts": ["concepts/index", "concepts/*"],
+    "Concepts": ["concepts/index", "concepts/loop", "concepts/uncertainty", "concepts/optimism", "concepts/*"],
     "How-to guides": [
         "how-to/index",
         "how-to/*",

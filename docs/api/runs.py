@@ -100,3 +100,11 @@ states = np.random.default_rng(0).normal(size=(20, 1))
 np.savez("tank.npz", states=states, actions=np.zeros((20, 1)), next_states=0.95 * states)
 measured = read_measurements("tank.npz", OwnSystem(states=("level",), actions=("inflow",)))
 print(measured.states.shape)  # (20, 1)
+
+# %% write_report
+from sonde import explore
+from sonde.runs import write_report
+
+explore(config, "runs/reported")
+page = write_report("runs/reported", films=False)  # one HTML file, with everything in it
+print(page.name, page.stat().st_size < 6_000_000)  # report.html True

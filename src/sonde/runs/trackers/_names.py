@@ -1,10 +1,9 @@
 """Trackers by name, for the command line, and what a folder says of its tracks."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import one_of
 from sonde.runs._checkpoints import Checkpoints
 from sonde.runs.trackers._record import TrackRecord, record_path
 from sonde.runs.trackers._tensorboard import TensorBoard
@@ -23,10 +22,7 @@ def trackers_named(names: Sequence[str]) -> tuple[Tracker, ...]:
         names: Names of trackers; unknown ones, and those whose package is not installed, are rejected.
     """
     for name in names:
-        if name not in TRACKERS:
-            close = difflib.get_close_matches(name, TRACKERS, 1)
-            meant = f" did you mean {close[0]!r}?" if close else ""
-            raise SondeError(f"unknown tracker {name!r};{meant} expected one of: {', '.join(sorted(TRACKERS))}")
+        one_of("tracker", name, TRACKERS)
     return tuple(TRACKERS[name]() for name in dict.fromkeys(names))
 
 
