@@ -31,7 +31,7 @@ def run_and_draw(store: RunStore, console: Console, from_round: int | None = Non
     with saying(what_is_safe):
         explorer = run(store, [ProgressDisplay(console, store.place)], from_round)
     if ending := how_it_ended(store):
-        console.print(ending, soft_wrap=True)
+        console.print(ending, soft_wrap=not console.is_terminal)
     figures = draw_run(store, explorer)
     console.print(f"Run: {store.folder}", soft_wrap=True)
     for figure in figures:
