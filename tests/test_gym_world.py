@@ -203,7 +203,7 @@ def test_time_step_and_plane_come_from_the_environment(folder):
         ("{}/toys.py:Unmakeable", "RuntimeError: no licence"),
         ("{}/toys.py:Missing", "has no 'Missing'; it has: "),
         ("{}/nowhere.py:Toy", "there is no file"),
-        ("Hoper-v5", "Did you mean: `Hopper`"),
+        ("Hoper-v5", "did you mean 'Hopper-v5'?"),
         ("not an id", "FILE.py:NAME"),
         ("no_such_module:Env-v0", "No module named 'no_such_module'"),
     ],

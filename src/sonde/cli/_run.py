@@ -38,7 +38,7 @@ def run_and_draw(
     with saying(what_is_safe):
         explorer = run(store, [ProgressDisplay(console, store.place), *trackers], from_round)
     if ending := how_it_ended(store):
-        console.print(ending, soft_wrap=True)
+        console.print(ending, soft_wrap=not console.is_terminal)
     figures = drawn_figures(store, explorer)
     console.print(f"Run: {store.folder}", soft_wrap=True)
     for figure in figures:

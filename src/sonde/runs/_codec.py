@@ -118,7 +118,7 @@ def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
     names = {field.name for field in dataclasses.fields(kind)}
     missing, expected = sorted(names - entries.keys()), ", ".join(sorted(names))
     if unknown := sorted(entries.keys() - names):
-        meant = did_you_mean(unknown[0], missing or names)  # a field that is misspelt is missing too
+        meant = did_you_mean(unknown[0], missing)  # a field that is misspelt is missing too
         raise SondeError(f"{where}: unknown field(s) {', '.join(unknown)};{meant} expected {expected}")
     if missing:
         raise SondeError(f"{where}: missing field(s) {', '.join(missing)}; expected {expected}")
