@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
+SPHINX := $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
 # `make test-gpu GPU_PYTHON=python3` uses an environment of your own, with JAX for your GPU, in place of .venv
 GPU_PYTHON ?= $(BIN)/python
 GPU_SETUP := $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.installed-dev)
 
-.PHONY: help demo test check test-gpu tests lint types benchmark figures dist clean
+.PHONY: help demo test check test-gpu tests lint types docs linkcheck screenshots benchmark figures dist clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s ':'
@@ -26,6 +27,11 @@ $(VENV)/.installed: pyproject.toml
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Adding the development tools ..."
 	@$(PIP) -e '.[dev,mujoco,fetch,data,render,ray]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@echo "Adding what builds the documentation ..."
+	@$(PIP) -e '.[docs,mujoco,render]'
 	@touch $@
 
 demo: $(VENV)/.installed ## Explore the pendulum with OpAx, then swing it up zero-shot (a few minutes)
@@ -53,6 +59,18 @@ lint: $(VENV)/.installed-dev ## Style
 
 types: $(VENV)/.installed-dev ## Static types
 	$(BIN)/ty check
+
+docs: $(VENV)/.installed-docs ## Build the documentation site in build/docs, with its notebooks (minutes the first time)
+	@$(BIN)/codespell
+	@$(SPHINX) -b html docs build/docs
+	@$(BIN)/python docs/_tools/check_links.py build/docs
+	@echo "First page: file://$(CURDIR)/build/docs/index.html"
+
+linkcheck: $(VENV)/.installed-docs ## Follow the documentation's links to other sites (needs a network)
+	@$(SPHINX) -b linkcheck docs build/linkcheck
+
+screenshots: $(VENV)/.installed-docs ## Pictures of every page of build/docs at two widths, in build/screenshots (needs Chromium)
+	@$(BIN)/python docs/_tools/screenshots.py build/docs build/screenshots
 
 benchmark: $(VENV)/.installed ## Measure the hot paths against the machine's limits (about 10 minutes)
 	@$(BIN)/python -m benchmarks
