@@ -158,7 +158,9 @@ def test_predicting_many_states_at_once_equals_predicting_each():
     each = [it.predict(x[:, n], u[:, n]) for n in range(5)]
     for name in ("mean", "epistemic_std", "aleatoric_std"):
         np.testing.assert_allclose(getattr(many, name), np.stack([getattr(one, name) for one in each], axis=1), rtol=1e-9)
-    with pytest.raises(SondeError, match=r"expected states \[2, 5, 3\] and actions \[2, 5, 1\], got \[2, 5, 3\] and \[2, 4, 1\]"):
+    with pytest.raises(
+        SondeError, match=r"expected states \[2, 5, 3\] and actions \[2, 5, 1\], got \[2, 5, 3\] and \[2, 4, 1\]"
+    ):
         it.predict(x, u[:, 1:])
 
 
