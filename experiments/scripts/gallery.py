@@ -176,9 +176,16 @@ def first_seed(store: RunStore) -> Explorer:
     if together.num_seeds == 1:
         return together
     alone = build_explorer(replace(store.config, seeds=1))
-    part = lambda tree: jax.tree.map(lambda leaf: leaf[:1], tree)
-    alone.restore([part(trajectory) for trajectory in store.load_data(together.round)], part(together.params))
+    alone.restore(
+        [_first(one) for one in store.load_data(together.round)], jax.tree.map(lambda leaf: leaf[:1], together.params)
+    )
     return alone
+
+
+def _first(trajectory: Trajectory) -> Trajectory:
+    """The part of a trajectory that belongs to the first seed."""
+    arrays = ((name, getattr(trajectory, name)) for name in ("states", "actions", "next_states"))
+    return Trajectory(**{name: array[:1] for name, array in arrays})
 
 
 class Gallery:
