@@ -36,13 +36,15 @@ FOLDER = Path("docs/gallery")
 PAGE = Path("docs/gallery.md")
 SIZE, FRAMES, COLOURS = 220, 60, 64
 """Width of films in pixels, most frames, and colours of each frame: what keeps the whole gallery small."""
+FASTEST, SLOWEST = 0.06, 0.1
+"""Seconds of a frame: shorter ones cannot be followed, longer ones are not seen as motion."""
 EXPLORED = "explored"
 """Name of the film of an exploration round, beside those of tasks."""
 
 
 def stand_to_the_right(x, u, x_next):
-    """Reward for the inverted pendulum of Gymnasium: half a metre to the right, upright, at rest."""
-    return -((x_next[0] - 0.5) ** 2) - x_next[1] ** 2 - 0.01 * x_next[2] ** 2 - 0.001 * u[0] ** 2
+    """Reward for the inverted pendulum of Gymnasium: half a metre to the right, upright, at rest; 1 is perfect."""
+    return 1 - (x_next[0] - 0.5) ** 2 - x_next[1] ** 2 - 0.01 * x_next[2] ** 2 - 0.001 * u[0] ** 2
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,8 @@ class Exhibit:
     config: RunConfig
     preset: str
     """Where the config comes from, in words."""
-    tasks: dict[str, Judgement | None]
-    """Tasks to film; None where there is no line between solved and not."""
+    tasks: dict[str, Judgement]
+    """Tasks to film."""
     own_tasks: dict[str, Task]
     """Tasks that the world does not have itself."""
 
@@ -87,9 +89,10 @@ UPRIGHT = Judgement("upright within 15 degrees for the last 3 s", lambda e: bool
 IN_THE_GOAL = Judgement("in the goal at some step", lambda e: bool((e.rewards[0] > 50).any()))
 AT_THE_TARGET = Judgement("finger at the target for the last 10 steps", lambda e: bool((e.rewards[0, -10:] > 50).all()))
 NEAR_THE_TARGET = Judgement("nose within 0.1 m of the target at the end", lambda e: bool(e.rewards[0, -1] > -0.1))
+RUNNING = Judgement("1 m/s or more on average", lambda e: float(e.rewards[0].mean()) >= 1.0)
 PLACED = Judgement("all blocks at their places at the end", lambda e: e.success is not None and float(e.success[0]) == 1.0)
 STANDING = Judgement(
-    "standing within 0.1 m of its place for the last 1 s", lambda e: bool((np.abs(_last(e, 25)[:, 0] - 0.5) < 0.1).all())
+    "standing within 0.2 m of its place for the last 2 s", lambda e: bool((np.abs(_last(e, 50)[:, 0] - 0.5) < 0.2).all())
 )
 BALANCING = GymWorld("InvertedPendulum-v5", reachable_steps=0)
 PRESETS = ("pendulum-gp-lite", "mountain-car-lite", "reacher-lite", "swimmer-lite", "cheetah-lite", "fetch-construction-lite")
@@ -98,7 +101,7 @@ EXHIBITS = (
     Exhibit("mountain-car", "Mountain car", _lite(PRESETS[1], 6), PRESETS[1], {"reach-goal": IN_THE_GOAL}, {}),
     Exhibit("reacher", "Reacher", _lite(PRESETS[2], 10), PRESETS[2], {"reach": AT_THE_TARGET}, {}),
     Exhibit("swimmer", "Swimmer", _lite(PRESETS[3], 10), PRESETS[3], {"go-to": NEAR_THE_TARGET}, {}),
-    Exhibit("cheetah", "Cheetah", _lite(PRESETS[4], 10), PRESETS[4], {"forward": None, "backward": None}, {}),
+    Exhibit("cheetah", "Cheetah", _lite(PRESETS[4], 10), PRESETS[4], {"forward": RUNNING, "backward": RUNNING}, {}),
     Exhibit("fetch", "Fetch arm among blocks", _lite(PRESETS[5], 10), PRESETS[5], {"pick-place": PLACED}, {}),
     Exhibit(
         "gymnasium",
@@ -150,10 +153,9 @@ class Recorder:
         words = lambda n: "" if rewards is None else f"return {achieved[n]:.1f}"
         frames = [captioned(p, title, f"step {n} of {steps}", words(n)) for n, p in self.pictures.items() if n <= steps]
         seconds = (self.world.seconds_per_step or 0.05) * self.every
-        shown = max(seconds, 0.06)
-        faster = 2.0 if shown >= 0.12 else 1.0  # slow films are dull, fast ones cannot be followed
-        write_film(map(_few_colours, frames), out, faster / shown)
-        return faster * seconds / shown
+        shown = min(max(seconds, FASTEST), SLOWEST)
+        write_film(map(_few_colours, frames), out, 1 / shown)
+        return seconds / shown
 
 
 def _small(picture: np.ndarray) -> np.ndarray:
@@ -198,7 +200,11 @@ class Gallery:
             folder: Folder of pictures and films.
         """
         self.folder, self.path = folder, folder / "films.json"
-        self.films: dict[str, dict[str, Any]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+
+    @property
+    def films(self) -> dict[str, dict[str, Any]]:
+        """Rows by film, read again each time: another process may make films of other worlds meanwhile."""
+        return json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def has(self, name: str) -> bool:
         """Whether a film and its numbers exist."""
@@ -206,8 +212,7 @@ class Gallery:
 
     def add(self, name: str, row: dict[str, Any]) -> None:
         """Keep the numbers of a film."""
-        self.films[name] = row
-        ordered = dict(sorted(self.films.items()))
+        ordered = dict(sorted((self.films | {name: row}).items()))
         write_atomically(self.path, (json.dumps(ordered, indent=1) + "\n").encode())
 
     @double_precision
@@ -248,10 +253,9 @@ class Gallery:
         idle = evaluate(setup, None, keys, starts=starts)
         faster = recorder.save(self.folder / f"{name}.gif", task, played.trajectory, played.rewards[0])
         judgement = exhibit.tasks[task]
-        row = {"task": task, "steps": setup.horizon, "faster": faster}
+        row: dict[str, Any] = {"task": task, "steps": setup.horizon, "faster": faster}
         row |= {"return": round(float(played.returns[0]), 2), "random": round(float(idle.returns[0]), 2)}
-        if judgement is not None:
-            row |= {"solved": judgement.solved(played), "criterion": judgement.words}
+        row |= {"solved": judgement.solved(played), "criterion": judgement.words}
         self.add(name, about | row)
 
 
@@ -311,12 +315,10 @@ def _alt(exhibit: Exhibit, film: dict[str, Any]) -> str:
 
 
 def _caption(film: dict[str, Any]) -> str:
-    speed = "" if film["faster"] == 1 else f", {film['faster']:.2g} times as fast as the system"
+    speed = "" if film["faster"] == 1 else f", shown at {film['faster']:.2g} times the system's speed"
     if "task" not in film:
         return f"- *Explored*: the next round, {film['steps']} steps planned for information alone{speed}."
-    verdict = ""
-    if "solved" in film:
-        verdict = f" **{'Solved' if film['solved'] else 'Not solved'}** ({film['criterion']})."
+    verdict = f" **{'Solved' if film['solved'] else 'Not solved'}** ({film['criterion']})."
     numbers = f"return {film['return']:,.1f}, random actions {film['random']:,.1f}"
     return f"- *{film['task']}*, {film['steps']} steps{speed}: {numbers}.{verdict}"
 
