@@ -2,12 +2,14 @@
 
 import os
 import sys
+import typing
 from pathlib import Path
 
 import sonde
 
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(Path(__file__).parent / "_ext"), str(ROOT)]
+setattr(typing, "GENERATING_DOCUMENTATION", "sonde")  # jaxtyping then writes types as they stand in the source
 # notebooks run in processes that inherit these: on the CPU, with compiled programs kept between builds
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
@@ -23,12 +25,14 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
     "sphinx_design",
+    "api_pages",
     "mathml",
     "repository_links",
     "site_navigation",
 ]
 exclude_patterns = ["_*", "**/.*"]
 nitpicky = True
+smartquotes = False  # as on GitHub
 
 # --- where the reader finds what: captions of the side bar, and pages below other pages
 repository = "https://github.com/sonde-rl/sonde"
@@ -82,6 +86,17 @@ nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
 copybutton_exclude = ".linenos, .gp, .go"
+
+# --- API reference
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented_params"
+autodoc_typehints_format = "short"
+autodoc_class_signature = "mixed"
+maximum_signature_line_length = 88
+napoleon_use_rtype = False
+toc_object_entries = False
+add_module_names = False
 
 # --- appearance
 html_theme = "furo"

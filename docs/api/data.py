@@ -1,0 +1,33 @@
+"""Examples of sonde.data."""
+
+# %% setup
+import numpy as np
+
+from sonde.data import Data, SystemSpec, Trajectory
+
+# %% SystemSpec
+spec = SystemSpec(state_names=("angle", "velocity"), action_names=("torque",))
+print(spec.state_dim, spec.action_dim)  # 2 1
+
+unnamed = SystemSpec.of_size(2, 1)
+print(unnamed.state_names)  # ('x0', 'x1')
+
+# %% Trajectory
+states = np.zeros((50, 2))  # 50 steps of one seed
+actions = np.full((50, 1), 0.5)  # in [-1, 1]
+trajectory = Trajectory(states, actions, next_states=states + 0.1)
+
+checked = trajectory.checked(num_seeds=1, spec=SystemSpec.of_size(2, 1))
+print(checked.states.shape)  # (1, 50, 2): with an axis of seeds
+
+both = checked.joined(checked)  # two rollouts of one round
+print(both.states.shape, np.flatnonzero(both.ended))  # (1, 100, 2) [49 99]
+
+# %% Data
+data = Data.empty(capacity=100, state_dim=2, action_dim=1)
+states = np.random.default_rng(0).normal(size=(40, 2))
+data = data.append(states, np.zeros((40, 1)), 0.9 * states)
+
+print(data.count, data.mask().sum())  # 40 40
+print(data.inputs().shape, data.targets().shape)  # (100, 3) (100, 2): unused rows are masked
+print(data.held_out(0.5).sum())  # 20: blocks of rows that `without(0.5)` hides
