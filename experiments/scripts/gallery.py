@@ -231,7 +231,7 @@ class Gallery:
             draw_states(explorer, exhibit.config.world, picture)
             with Image.open(picture) as image:
                 small = image.convert("RGB").resize((900, round(900 * image.height / image.width)), Image.Resampling.LANCZOS)
-            small.quantize(COLOURS).save(picture, optimize=True)
+            small.quantize(256, dither=Image.Dither.NONE).save(picture, optimize=True)
             console.print(f"{picture}")
         if not self.has(name):
             steps = exhibit.config.horizon
