@@ -32,7 +32,7 @@ PAGES = sorted(
     ]
 )
 USER_PAGES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "NOTES.md")]
-FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<kind>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = ("data", "models", "imagination", "objectives", "methods", "solvers", "control", "worlds", "explorer", "evaluation")
 ROOMS = ("", *ROOMS, "theory", "analysis", "runs", "runs.figures", "runs.sweep", "runs.trackers")
 SMALL = {"range(4)": "range(1)", "policy, 100": "policy, 8", "samples=100": "samples=12", "horizon=200": "horizon=3"}
@@ -67,7 +67,10 @@ def test_relative_links_exist(page):
 
 
 def test_every_page_of_the_documentation_can_be_reached():
-    seen, todo = set(), [ROOT / "README.md"]
+    docs = ROOT / "docs"
+    listed = re.findall(r'"([\w/*-]+)"', (docs / "conf.py").read_text().partition("\nnavigation = ")[2])
+    in_side_bar = [page for name in listed for page in docs.glob(f"{name}.md")]
+    seen, todo = set(), [ROOT / "README.md", *in_side_bar]
     while todo:
         page = todo.pop()
         if page in seen:

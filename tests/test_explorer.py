@@ -149,6 +149,21 @@ def test_predict_takes_and_returns_numpy_arrays():
         it.predict(x, np.zeros(2))
 
 
+def test_predicting_many_states_at_once_equals_predicting_each():
+    it = explorer(seeds=2)
+    it.tell(rollout(WORLD, it.ask(), TINY.horizon))
+    rng = np.random.default_rng(0)
+    x, u = rng.normal(size=(2, 5, 3)), rng.uniform(-1, 1, (2, 5, 1))
+    many = it.predict(x, u)
+    each = [it.predict(x[:, n], u[:, n]) for n in range(5)]
+    for name in ("mean", "epistemic_std", "aleatoric_std"):
+        np.testing.assert_allclose(getattr(many, name), np.stack([getattr(one, name) for one in each], axis=1), rtol=1e-9)
+    with pytest.raises(
+        SondeError, match=r"expected states \[2, 5, 3\] and actions \[2, 5, 1\], got \[2, 5, 3\] and \[2, 4, 1\]"
+    ):
+        it.predict(x, u[:, 1:])
+
+
 def good_trajectory(steps=12):
     rng = np.random.default_rng(0)
     return {

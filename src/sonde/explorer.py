@@ -29,6 +29,7 @@ from sonde.control._deadline import seconds_per_action
 from sonde.data import Data, SystemSpec, Trajectory
 from sonde.methods import Method
 from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
+from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._outputs import seed_by_seed
 from sonde.solvers import ControlProblem, RandomPolicy, Solver, solve
@@ -90,7 +91,7 @@ def _all_finite(tree: Any):
 
 @eqx.filter_jit
 def _predict(posterior: Posterior, x, u) -> Prediction:
-    return jax.vmap(lambda p, x, u: p.predict(x, u))(posterior, x, u)
+    return jax.vmap(predict_many if x.ndim == 3 else lambda p, x, u: p.predict(x, u))(posterior, x, u)
 
 
 class Explorer:
@@ -200,8 +201,8 @@ class Explorer:
         """Predict next states.
 
         Args:
-            x: States [S, dx], or [dx] with a single seed.
-            u: Actions [S, du], or [du] with a single seed.
+            x: States [S, dx], or N of them [S, N, dx]; [dx] with a single seed.
+            u: Actions [S, du], or [S, N, du]; [du] with a single seed.
 
         Returns:
             A prediction of numpy arrays with the same leading axes.
@@ -209,7 +210,9 @@ class Explorer:
         x, u = np.asarray(x, dtype=np.float64), np.asarray(u, dtype=np.float64)
         single = x.ndim == 1 and self.num_seeds == 1
         x, u = (x[None], u[None]) if single else (x, u)
-        expected = (self.num_seeds, self.spec.state_dim), (self.num_seeds, self.spec.action_dim)
+        points = x.shape[1:-1] if x.ndim == 3 and x.size else ()  # many states of each seed
+        leading = self.num_seeds, *points
+        expected = (*leading, self.spec.state_dim), (*leading, self.spec.action_dim)
         if (x.shape, u.shape) != expected:
             raise SondeError(
                 f"explorer: expected states {list(expected[0])} and actions {list(expected[1])}, "
