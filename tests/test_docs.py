@@ -142,6 +142,8 @@ def parse(tmp_path_factory):
     for block in [block for page in ("getting-started", "gymnasium") for block in blocks(ROOT / "docs" / f"{page}.md")]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
+    cells = [block["code"] for block in blocks(ROOT / "docs" / "notebooks" / "new-method.md") if "code-cell" in block["kind"]]
+    files["information_about.py"] = "\n".join(cells[:2])  # the imports, and the objective
     for name, code in files.items():
         (folder / name).write_text(code)
 

@@ -13,6 +13,8 @@ QUOTED = [" ".join(text.split()) for text in re.findall(r"^```text\n(.*?)\n```$"
 LEAST_SHARE, LEAST_LETTERS = 0.45, 12
 """Share of a quoted message that must stand in the source letter by letter, the rest being values; and letters of its own that
 a text needs to be a message and not a separator of others."""
+GENERIC = ("", ": expected ", ", got ", "")
+"""A text that is part of many messages, and names none of them."""
 Text = tuple[str, ...]
 """A text of the source, cut at its placeholders."""
 
@@ -60,7 +62,7 @@ def best_text(quoted: str, depth: int = 2, least: int = LEAST_LETTERS) -> tuple[
     best: tuple[int, Text] = (0, ())
     for text in texts():
         own = sum(map(len, text))
-        if own < least or not all(piece in quoted for piece in text):
+        if own < least or text == GENERIC or not all(piece in quoted for piece in text):
             continue
         match = re.fullmatch("(.*?)".join(map(re.escape, text)), quoted, re.DOTALL)
         if match is not None:

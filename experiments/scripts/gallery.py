@@ -1,4 +1,4 @@
-"""Make docs/gallery.md: films and pictures of every world, explored and solved, by the lite presets.
+"""Make docs/gallery.md: films and pictures of every world, explored and given tasks, by the lite presets.
 
     python -m experiments.scripts.gallery [--only pendulum ...] [--runs runs/gallery] [--use cheetah=DIR]
 
@@ -89,10 +89,11 @@ UPRIGHT = Judgement("upright within 15 degrees for the last 3 s", lambda e: bool
 IN_THE_GOAL = Judgement("in the goal at some step", lambda e: bool((e.rewards[0] > 50).any()))
 AT_THE_TARGET = Judgement("finger at the target for the last 10 steps", lambda e: bool((e.rewards[0, -10:] > 50).all()))
 NEAR_THE_TARGET = Judgement("nose within 0.1 m of the target at the end", lambda e: bool(e.rewards[0, -1] > -0.1))
-RUNNING = Judgement("1 m/s or more on average", lambda e: float(e.rewards[0].mean()) >= 1.0)
+RUNNING = Judgement("1 m/s or more on average, set after seeing the returns", lambda e: float(e.rewards[0].mean()) >= 1.0)
 PLACED = Judgement("all blocks at their places at the end", lambda e: e.success is not None and float(e.success[0]) == 1.0)
 STANDING = Judgement(
-    "standing within 0.2 m of its place for the last 2 s", lambda e: bool((np.abs(_last(e, 50)[:, 0] - 0.5) < 0.2).all())
+    "standing within 0.2 m of its place for the last 2 s, loosened from 0.1 m after a first film",
+    lambda e: bool((np.abs(_last(e, 50)[:, 0] - 0.5) < 0.2).all()),
 )
 BALANCING = GymWorld("InvertedPendulum-v5", reachable_steps=0)
 PRESETS = ("pendulum-gp-lite", "mountain-car-lite", "reacher-lite", "swimmer-lite", "cheetah-lite", "fetch-construction-lite")
@@ -295,7 +296,7 @@ def page(films: dict[str, dict[str, Any]], exhibits: Sequence[Exhibit] = EXHIBIT
 
 OPENING = """# Gallery
 
-Every world, explored and then solved: by the first seed, with the small presets that run on two cores. Tasks are planned
+Every world, explored and then given tasks: by the first seed, with the small presets that run on two cores. Tasks are planned
 zero-shot on what was learned. A task counts as solved if the filmed episode meets the criterion that is stated. Compare returns
 with those of random actions from the same start.
 
@@ -305,8 +306,8 @@ This page is generated from `docs/gallery/films.json`: `python -m experiments.sc
 
 def _about(film: dict[str, Any]) -> str:
     settings = "`default_config`" if film["preset"] == "default_config" else f"`{film['preset']}`"
-    rounds, transitions = film["rounds"], f"{film['transitions']:,}"
-    return f"{settings}, `{film['method']}`, {rounds} rounds ({transitions} transitions), seed {film['seed']}."
+    rounds, transitions = f"{film['rounds']} round{'s' if film['rounds'] > 1 else ''}", f"{film['transitions']:,}"
+    return f"{settings}, `{film['method']}`, {rounds} ({transitions} transitions), seed {film['seed']}."
 
 
 def _alt(exhibit: Exhibit, film: dict[str, Any]) -> str:
@@ -325,7 +326,7 @@ def _caption(film: dict[str, Any]) -> str:
 
 def main() -> None:
     """Make what is missing."""
-    parser = argparse.ArgumentParser(description="Films and pictures of every world, explored and solved.")
+    parser = argparse.ArgumentParser(description="Films and pictures of every world, explored and given tasks.")
     parser.add_argument("--only", nargs="*", choices=[e.world for e in EXHIBITS], help="worlds; by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/gallery"), help="folder of the runs")
     parser.add_argument("--use", nargs="*", default=[], metavar="WORLD=DIR", help="finished runs to take")
