@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 JOBS ?= 2
-SPHINX := $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees
+SPHINX := $(BIN)/python -m sphinx --fail-on-warning --keep-going --doctree-dir build/doctrees
 PYTEST := -m pytest -n $(JOBS) --dist worksteal
 
 # `make test-gpu GPU_PYTHON=python3` uses an environment of your own, with JAX for your GPU, in place of .venv

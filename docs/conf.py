@@ -13,6 +13,11 @@ typing.GENERATING_DOCUMENTATION = "sonde"  # jaxtyping then writes types as they
 # notebooks run in processes that inherit these: on the CPU, with compiled programs kept between builds
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+# kernels warn that they talk over local ports; the notebooks hold nothing secret
+os.environ["IPYTHONDIR"] = str(ROOT / ".cache" / "ipython")
+profile = ROOT / ".cache" / "ipython" / "profile_default"
+profile.mkdir(parents=True, exist_ok=True)
+(profile / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 40  # errors\n")
 
 project = "Sonde"
 author = "The Sonde authors"
