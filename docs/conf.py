@@ -44,7 +44,11 @@ smartquotes = False  # as on GitHub
 # --- where the reader finds what: captions of the side bar, and pages below other pages
 repository = "https://github.com/sonde-rl/sonde"
 navigation = {
-    "Start": ["getting-started", "choosing", "notebooks/*", "gallery"],
+    "Start": ["getting-started", "choosing", "gallery"],
+    "Notebooks": [
+        *(f"notebooks/{name}" for name in ("pendulum", "uncertainty", "choosing-a-method", "choosing-a-model")),
+        *("notebooks/your-own-system", "notebooks/new-method", "notebooks/*"),
+    ],
     "Concepts": ["concepts/index", "concepts/loop", "concepts/uncertainty", "concepts/optimism", "concepts/*"],
     "How-to guides": [
         "how-to/index",
