@@ -3,7 +3,7 @@
     python -m experiments.scripts.information_rank
     python -m experiments.scripts.information_rank --noises given learned recalibrated --seeds 0 1 2 3 4
 
-A model learns from transitions of random actions, in one fit, with the gradient steps of the preset's fit of that number of measurements.
+A model learns from transitions of random actions, in one fit, with as many gradient steps as the preset's.
 Then the error of its mean is compared with its information gain, point by point: on the points that it has learned from
 (visited), on further rollouts of the same kind (new), and on the world's reachable set. The error of a point is the root mean
 square over state dimensions, in stds of the measured changes of each.
