@@ -33,6 +33,7 @@ from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._outputs import seed_by_seed
 from sonde.solvers import ControlProblem, RandomPolicy, Solver, solve
+from sonde.solvers._round_problem import round_problem
 
 
 @eqx.filter_jit
@@ -187,14 +188,26 @@ class Explorer:
             The policy to run, called with states.
         """
         budget = seconds_per_action(budget, rate)
-        imagination, objective = self.method.imagination, self.method.objective
-        if imagination is None or objective is None:
+        problem = self.problem()
+        if problem is None:
             policy = RandomPolicy(self.spec.action_dim)
         else:
-            problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
             purpose = "exploration_policy" if self.transitions else "first_policy"
             policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"), purpose)
         return Controller(policy, self.keys(), self.spec.state_dim, budget)
+
+    @double_precision
+    def problem(self) -> ControlProblem | None:
+        """The control problem of the next round, which depends on data, posterior and round only.
+
+        Returns:
+            The problem, with a leading axis S on its arrays; None if the method acts at random.
+        """
+        imagination, objective = self.method.imagination, self.method.objective
+        if imagination is None or objective is None:
+            return None
+        problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
+        return round_problem(problem, self.data, self.keys(), self.round)
 
     @double_precision
     def predict(self, x: np.ndarray, u: np.ndarray) -> Prediction:

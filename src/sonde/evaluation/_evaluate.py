@@ -183,10 +183,21 @@ def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_s
     return jax.vmap(one_seed)(states, actions, next_states, *goals)
 
 
+def rewards_of_steps(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
+    """The reward of each step [S, T].
+
+    Args:
+        reward: The reward of one transition.
+        trajectory: Measurements [S, T, ...].
+        *goals: The goals of the seeds [S, dg], if the task has goals.
+    """
+    of_steps = lambda *steps: _rewards(reward, *steps, *map(jnp.asarray, goals))
+    return in_blocks(of_steps, trajectory.states, trajectory.actions, trajectory.next_states)
+
+
 def _counted_rewards(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
     """The reward of each step [S, T]; 0 after the first episode has ended."""
-    of_steps = lambda *steps: _rewards(reward, *steps, *map(jnp.asarray, goals))
-    rewards = in_blocks(of_steps, trajectory.states, trajectory.actions, trajectory.next_states)
+    rewards = rewards_of_steps(reward, trajectory, *goals)
     ended = trajectory.ended
     if ended is not None:
         ended_before = np.cumsum(ended, axis=1) - ended

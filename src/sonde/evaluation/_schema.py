@@ -240,6 +240,19 @@ TASK_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("return/*", "Return on {}", "sum of rewards", "Return on a task, planned on the model and run on the system."),
     MetricSpec("success/*", "Success on {}", "share solved", "Success on a task, from 0 to 1, mean over rollouts.", digits=2),
     MetricSpec(
+        "exploration_return",
+        "Return while exploring",
+        "sum of rewards",
+        "Reward of the task that a method explores for, summed over the steps of a round's rollout, mean over rollouts.",
+    ),
+    MetricSpec(
+        "bonus_weight",
+        "Weight of the bonus",
+        "rewards per bonus",
+        "The lambda by which the bonus of sombrl and opax-task was multiplied in the round.",
+        drawn=False,
+    ),
+    MetricSpec(
         "seconds/*",
         "Seconds: {}",
         "s",

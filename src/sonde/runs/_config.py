@@ -13,7 +13,7 @@ from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
 from sonde.evaluation import Metric, Schema, TaskSetup
 from sonde.evaluation._stopping import StoppingRule, stopping_rule
-from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
+from sonde.evaluation._tasks import check_goal_support, task_named
 from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import Confidence, GaussianProcess, Model
@@ -59,7 +59,7 @@ class RunConfig:
     confidence: Annotated[Confidence, tyro.conf.arg(name="")] = field(default_factory=Confidence)
     """How far the model's uncertainty is trusted."""
     exploration_task: str | None = None
-    """The task that h-ucrl explores for, by name or as FILE.py:NAME; other methods take none."""
+    """The task that h-ucrl, sombrl and opax-task explore for, by name or as FILE.py:NAME; other methods take none."""
     rounds: int = 10
     """Rounds of planning, measuring and learning; with `until`, the most that there may be."""
     horizon: int = 100
@@ -146,7 +146,7 @@ class RunConfig:
             if not is_in_file(name):
                 task_named(self.world, name)
         if self.exploration_task is not None and not is_in_file(self.exploration_task):
-            reward_named(self.world, self.exploration_task)
+            task_named(self.world, self.exploration_task)
         for name in self.task_names if self.evaluate_every else ():
             if not is_in_file(name):
                 check_goal_support(task_named(self.world, name), self.settings_for(name).solver, name)

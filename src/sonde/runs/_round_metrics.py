@@ -9,10 +9,12 @@ from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
 from sonde.evaluation._coverage import coverage_metrics
+from sonde.evaluation._evaluate import rewards_of_steps
 from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
 from sonde.explorer import Explorer
 from sonde.models import Auto, Calibration
 from sonde.models._calibration import LEVELS, calibration_error
+from sonde.objectives import TaskObjective
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import theory_metrics
 from sonde.worlds import World
@@ -46,6 +48,26 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         **episode_metrics(config.world, trajectory),
         **{metric.spec.key: _computed(metric, result) for metric in config.metrics},
     }
+
+
+@double_precision
+def exploration_metrics(explorer: Explorer, trajectory: Trajectory, rollouts: int) -> dict[str, np.ndarray]:
+    """What exploration for a task collected of its reward, and the weight of the bonus beside it, per seed [S].
+
+    Args:
+        explorer: The explorer before it is told the round.
+        trajectory: Measurements of the round [S, T, ...].
+        rollouts: Number of rollouts in it.
+    """
+    objective = explorer.method.objective
+    if not isinstance(objective, TaskObjective):
+        return {}
+    problem = explorer.problem()
+    assert problem is not None
+    assert objective.reward is not None
+    rewards = rewards_of_steps(objective.reward, trajectory, *(() if problem.goal is None else (np.asarray(problem.goal),)))
+    collected = {"exploration_return": rewards.sum(axis=1) / rollouts}
+    return collected | ({} if problem.bonus_weight is None else {"bonus_weight": np.asarray(problem.bonus_weight)})
 
 
 def choice_metrics(explorer: Explorer) -> dict[str, np.ndarray]:

@@ -13,17 +13,17 @@ from sonde._internal.user_code import task_label
 from sonde.control import OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
-from sonde.evaluation._tasks import reward_named
+from sonde.evaluation._tasks import task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row, RunCallback
 from sonde.runs._clock import RoundClock, Tell, tell_alone
 from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._place import wait_until_in_place
-from sonde.runs._round_metrics import per_seed, round_metrics
+from sonde.runs._round_metrics import exploration_metrics, per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
-from sonde.worlds import has_simulator
+from sonde.worlds import GoalTask, has_simulator
 
 
 def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
@@ -77,7 +77,8 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
     """
     method = config.method
     if config.exploration_task is not None:
-        method = method.for_task(reward_named(config.world, config.exploration_task))
+        task = task_named(config.world, config.exploration_task)
+        method = method.for_task(task.reward, task.sample_goal if isinstance(task, GoalTask) else None)
     return Explorer(
         method,
         config.model,
@@ -253,13 +254,14 @@ def _learned(
 ) -> tuple[list[Row], dict[str, Policy]]:
     """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
     number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
+    task = exploration_metrics(explorer, trajectory, config.rollouts)
     tell(explorer, trajectory, clock)
     result = RoundResult(explorer, trajectory, before, config.world)
     metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
     stopped = None if rule is None else rule.why_stop(per_seed(metrics), number, config.rounds)
     last = stopped is not None or number == config.rounds
     returns, solved = clock("evaluate", lambda: _evaluate_tasks(config, explorer, clock, last, pool))
-    metrics |= returns
+    metrics |= task | returns
     shared = {
         **{f"seconds/{phase}": seconds for phase, seconds in clock.seconds.items()},
         **clock.shared,

@@ -33,6 +33,8 @@ class ControlProblem(eqx.Module):
     """Number of action dimensions du."""
     goal: Float[Array, "*seeds dg"] | None = None
     """Goal of the task, if it has one; an array, so that another goal does not recompile."""
+    bonus_weight: Float[Array, "*seeds"] | None = None
+    """Weight of the bonus in this round, for objectives that add one to the reward of a task; an array for the same reason."""
 
     @property
     def control_dim(self) -> int:
@@ -74,7 +76,7 @@ class ControlProblem(eqx.Module):
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
         states, next_states, predictions = jax.vmap(particle)(indices, keys)
-        return Imagined(states, actions, next_states, predictions, self.goal)
+        return Imagined(states, actions, next_states, predictions, self.goal, self.bonus_weight)
 
     def step(
         self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], draws: NoiseDraws
@@ -106,7 +108,8 @@ class ControlProblem(eqx.Module):
             prediction: The model's prediction of the next state.
         """
         predictions = jax.tree.map(lambda leaf: leaf[None, None], prediction)
-        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal))[0, 0]
+        imagined = Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal, self.bonus_weight)
+        return self.objective.rewards(imagined)[0, 0]
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, draws: NoiseDraws

@@ -156,7 +156,7 @@ class SAC(Solver):
         slots = max(1, min(self.training_steps, self.buffer // self.transitions_per_step))
 
         def imagine(learner, start_key, key):
-            return self._imagine(problem, learner, normaliser, _sample_states(data, self.starts, start_key), key)
+            return self._imagine(problem, learner, normaliser, sample_states(data, self.starts, start_key), key)
 
         zeros = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype)
         buffer = jax.tree.map(zeros, jax.eval_shape(imagine, learner, train_key, train_key))
@@ -311,8 +311,14 @@ class SAC(Solver):
         return Learner(updated[0], updated[1], target_critics, updated[2], tuple(states), *updated[3:])
 
 
-def _sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
-    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects."""
+def sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
+    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects.
+
+    Args:
+        data: The measurements of one seed.
+        count: Number of states.
+        key: Randomness.
+    """
     rows = jax.random.randint(key, (count,), 0, jnp.maximum(data.count, 1))
     normal = jax.random.normal(key, (count, data.states.shape[1]), data.states.dtype)
     return jnp.where(data.count > 0, data.states[rows], normal)
