@@ -173,12 +173,10 @@ def _options_of_parts(option: str) -> Iterator[tuple[str, dict[str, Option]]]:
     table = WORLDS if option == "world" else PARTS[option].table
     inner = tuple(f"--{other}." for other in PARTS if other.startswith(f"{option}."))
     place = "confidence.beta_rule." if option == "beta-rule" else f"{option.replace('-', '_')}."
-    prefix = f"{option}."
-    if option == "prior":
-        prefix = place = "model.prior."
     for name, part in table.items():
         value = part() if isinstance(part, type) else part
-        found = dict(options_of_value(value, prefix, place)) if dataclasses.is_dataclass(value) else {}
+        value = None if option == "prior" else value  # its fields are given with its name
+        found = dict(options_of_value(value, f"{option}.", place)) if dataclasses.is_dataclass(value) else {}
         yield name, {key: entry for key, entry in found.items() if not key.startswith(inner or ("\n",))}
 
 

@@ -55,7 +55,7 @@ class KnownPhysics(Model):
 
     model: Annotated[Model, tyro.conf.arg(name="")]
     """What learns the errors of the physics."""
-    prior: Dynamics | str | Any
+    prior: tyro.conf.SuppressFixed[Dynamics | str | Any]
     """The physics: an object with `dynamics(x, u)` in JAX, such as a world with other parameters, a function f(x, u), or
     FILE.py:NAME of either. A function must be named as FILE.py:NAME to be saved with a run."""
     ranges: tyro.conf.SuppressFixed[Mapping[str, tuple[float, float]] | Ranges] = ()
