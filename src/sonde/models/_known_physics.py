@@ -58,7 +58,7 @@ class KnownPhysics(Model):
     prior: tyro.conf.SuppressFixed[Dynamics | str | Any]
     """The physics: an object with `dynamics(x, u)` in JAX, such as a world with other parameters, a function f(x, u), or
     FILE.py:NAME of either. A function must be named as FILE.py:NAME to be saved with a run."""
-    ranges: tyro.conf.SuppressFixed[Mapping[str, tuple[float, float]] | Ranges] = ()
+    ranges: Annotated[Mapping[str, tuple[float, float]] | Ranges, tyro.conf.Suppress] = ()
     """Unknown parameters with their ranges, as {"mass": (0.5, 2.0)}: fields of the object, or keyword arguments of the
     function. They are estimated from the data, and replace the values that the prior itself has."""
 
