@@ -1,7 +1,7 @@
 """Known physics on a pendulum with friction: how many rounds a swing-up takes, and whether parameters are found.
 
     python -m experiments.scripts.known_physics [--seeds 10] [--first-seed 0] [--rounds 3] [--arms none fixed ...] [--pe]
-        [--out FILE.json]
+        [--noise STD] [--out FILE.json]
 
 The true system has mass 1 and friction 0.1. Arms: no prior; a prior with a mass of 1.3 and no friction; the same with unknown
 mass and friction; two wrong priors (reversed gravity, and a wheel without gravity). All use the model and the planner of the
@@ -77,10 +77,10 @@ def run_arm(config: RunConfig, model: Model, seeds: tuple[int, ...], rounds: int
         Returns of the swing-up per round and seed, and estimates with their stds by name.
     """
     explorer = Explorer(config.method, model, config.solver, TRUE.spec, capacity=rounds * config.horizon, seeds=seeds)
-    setup = TaskSetup.named(TRUE, "swing-up", config.solver, config.evaluation_horizon)
+    setup = TaskSetup.named(config.world, "swing-up", config.solver, config.evaluation_horizon)
     found: dict[str, list] = {"returns": [], "estimates": []}
     for _ in range(rounds):
-        explorer.tell(rollout(TRUE, explorer.ask(), config.horizon))
+        explorer.tell(rollout(config.world, explorer.ask(), config.horizon))
         learned = Learned(explorer.posterior, explorer.data)
         found["returns"].append(evaluate(setup, learned, explorer.keys(), starts=explorer.evaluation_keys()).returns.tolist())
         if isinstance(model, KnownPhysics):
@@ -97,7 +97,7 @@ def references(config: RunConfig, seeds: tuple[int, ...]) -> tuple[np.ndarray, n
         seeds: The seeds.
     """
     explorer = Explorer(config.method, config.model, config.solver, TRUE.spec, capacity=1, seeds=seeds)
-    setup = TaskSetup.named(TRUE, "swing-up", config.solver, config.evaluation_horizon)
+    setup = TaskSetup.named(config.world, "swing-up", config.solver, config.evaluation_horizon)
     score = lambda learned: evaluate(setup, learned, explorer.keys(), starts=explorer.evaluation_keys()).returns
     return score(Learned(TrueDynamics(TRUE))), score(None)
 
@@ -130,9 +130,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--arms", nargs="*")
     parser.add_argument("--pe", action="store_true")
+    parser.add_argument("--noise", type=float, default=0.0, help="std of the process noise")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    config = replace(PRESETS["pendulum-pe-lite" if given.pe else "pendulum-gp-lite"], world=TRUE)
+    config = replace(
+        PRESETS["pendulum-pe-lite" if given.pe else "pendulum-gp-lite"], world=replace(TRUE, process_noise=given.noise)
+    )
     seeds = tuple(range(given.first_seed, given.first_seed + given.seeds))
     oracle, random = references(config, seeds)
     print(f"oracle {np.mean(oracle):.0f}, random actions {np.mean(random):.0f}", flush=True)
