@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 import scipy.optimize
 
-from sonde import METHODS, Explorer, GaussianProcess, ProbabilisticEnsemble, SondeError, SystemSpec, Trajectory
+from sonde import (
+    METHODS,
+    Experiment,
+    Explorer,
+    GaussianProcess,
+    OwnSystem,
+    ProbabilisticEnsemble,
+    SondeError,
+    SystemSpec,
+    Trajectory,
+)
 from sonde.cli._choices import with_parts
 from sonde.control import rollout
 from sonde.data import Data
@@ -279,7 +289,7 @@ def test_a_run_with_a_prior_is_restored_as_it_was(tmp_path):
     model = KnownPhysics(TINY.model, Pendulum(mass=1.3), RANGES)
     config = replace(TINY, world=TRUE, model=model, rounds=2, seeds=2)
     explorer = run(tmp_path / "run", config)
-    rows = RunStore.open(tmp_path / "run").read_metrics()
+    rows = RunStore.open(tmp_path / "run").load_metrics()
     assert all(row["physics/mass"] is not None and row["physics_std/mass"] > 0 for row in rows)
     assert rows[0]["prediction_error"] is not None  # predicted before any data
     restored = restore_explorer(RunStore.open(tmp_path / "run"))
@@ -297,3 +307,27 @@ def test_the_mass_of_a_gymnasium_pendulum_is_found():
     value, std = model.estimates(explorer.params)["mass"]
     np.testing.assert_allclose(value, 1.0, atol=0.01)
     assert np.all(std < 0.02)
+
+
+@pytest.mark.slow
+def test_a_system_of_ones_own_takes_a_prior(tmp_path):
+    file = tmp_path / "physics.py"
+    file.write_text(
+        "import jax.numpy as jnp\n"
+        "def swing(x, u, gain=1.0):\n"
+        "    return jnp.stack([x[0] + 0.1 * x[1], 0.9 * x[1] - 0.1 * jnp.sin(x[0]) + gain * u[0]])\n"
+    )
+    model = KnownPhysics(GaussianProcess(steps=3, rank=8), f"{file}:swing", {"gain": (0.0, 1.0)})
+    solver = ICEM(horizon=3, samples=8, elites=2, iterations=2)
+    config = RunConfig(OwnSystem(("angle", "speed"), ("torque",)), model, solver=solver, rounds=2, horizon=8)
+    rng = np.random.default_rng(0)
+    states, actions = rng.normal(size=(8, 2)), rng.uniform(-1, 1, (8, 1))
+    speed = 0.9 * states[:, 1] - 0.1 * np.sin(states[:, 0]) + 0.2 * actions[:, 0]
+    told = Trajectory(states, actions, np.stack([states[:, 0] + 0.1 * states[:, 1], speed], axis=-1))
+    with Experiment(tmp_path / "run", config) as experiment:
+        assert np.abs(experiment.ask()(np.zeros(2))).max() <= 1
+        (row,) = experiment.tell(told)
+    assert abs(row["physics/gain"] - 0.2) < 2 * row["physics_std/gain"] < 0.01
+    with Experiment(tmp_path / "run", config) as experiment:  # the program was started again
+        (value, _) = model.estimates(experiment.explorer.params)["gain"]
+    assert value[0] == row["physics/gain"]
