@@ -121,7 +121,7 @@ def test_parameters_are_those_of_scipy():
     limits = np.array([[0.0, 2.0], [0.0, 0.5]])
     with jax.enable_x64(True):
         model = KnownPhysics(GP, cart, {"gain": (0.0, 2.0), "drag": (0.0, 0.5)})
-        values, covariance = jax.jit(lambda data: estimate(model, jnp.asarray([1.0, 0.25]), data))(
+        values, covariance = jax.jit(lambda data: estimate(model.next_state, model.limits, jnp.asarray([1.0, 0.25]), data))(
             buffer(Trajectory(states, actions, following))
         )
     scale, spread = (following - states).std(axis=0), (limits[:, 1] - limits[:, 0]) / np.sqrt(12)
@@ -144,7 +144,7 @@ def test_bars_cover_the_truth_under_noise():
     with jax.enable_x64(True):
         model = KnownPhysics(GP, Pendulum(mass=1.3), RANGES)
         parts = [buffer(measured(TRUE, 40, seed, noise=0.02)) for seed in range(100)]
-        fit = jax.jit(jax.vmap(lambda data: estimate(model, jnp.asarray([1.25, 0.25]), data)))
+        fit = jax.jit(jax.vmap(lambda data: estimate(model.next_state, model.limits, jnp.asarray([1.25, 0.25]), data)))
         values, covariance = fit(jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts))
     stds = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
     inside = np.mean(np.abs(np.asarray(values) - [1.0, 0.1]) <= 2 * stds, axis=0)
@@ -154,7 +154,7 @@ def test_bars_cover_the_truth_under_noise():
 def test_parameters_at_the_end_of_a_range_and_without_data():
     with jax.enable_x64(True):
         model = KnownPhysics(GP, Pendulum(), RANGES)
-        fit = jax.jit(lambda data: estimate(model, jnp.asarray([1.25, 0.25]), data))
+        fit = jax.jit(lambda data: estimate(model.next_state, model.limits, jnp.asarray([1.25, 0.25]), data))
         data = buffer(measured(Pendulum()))
         values, covariance = fit(data)
         np.testing.assert_allclose(values, [1.0, 0.0], atol=1e-4)
@@ -288,8 +288,8 @@ def test_the_command_line_makes_priors_that_configs_keep(tmp_path):
 def test_a_run_with_a_prior_is_restored_as_it_was(tmp_path):
     model = KnownPhysics(TINY.model, Pendulum(mass=1.3), RANGES)
     config = replace(TINY, world=TRUE, model=model, rounds=2, seeds=2)
-    explorer = run(tmp_path / "run", config)
-    rows = RunStore.open(tmp_path / "run").load_metrics()
+    store = RunStore.start(tmp_path / "run", config)
+    explorer, rows = run(store), store.load_metrics()
     assert all(row["physics/mass"] is not None and row["physics_std/mass"] > 0 for row in rows)
     assert rows[0]["prediction_error"] is not None  # predicted before any data
     restored = restore_explorer(RunStore.open(tmp_path / "run"))

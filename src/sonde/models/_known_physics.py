@@ -141,7 +141,7 @@ class KnownPhysics(Model):
         """Estimate the unknown parameters, then fit the model inside to what is left."""
         values, covariance = params.values, params.covariance
         if values is not None:
-            values, covariance = estimate(self, values, data)
+            values, covariance = estimate(self.next_state, self.limits, values, data)
         return KnownPhysicsParams(self.model.fit(params.learned, self.residual(data, values), filled, key), values, covariance)
 
     def condition(self, params: KnownPhysicsParams, data: Data) -> KnownPhysicsPosterior:

@@ -9,7 +9,7 @@ density is maximised over it in closed form. It has a floor, as that of the mode
 The covariance is Laplace's approximation, with the Hessian of Gauss and Newton.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -30,19 +30,8 @@ GRADIENT_TOLERANCE = 0.01
 """In nats: a search ends where no parameter promises more."""
 
 
-class Parametric(Protocol):
-    """Physics with unknown parameters."""
-
-    @property
-    def limits(self) -> Float[np.ndarray, "p 2"]:
-        """Smallest and largest value of each parameter."""
-        ...
-
-    def next_state(
-        self, x: Float[Array, " dx"], u: Float[Array, " du"], values: Float[Array, " p"] | None
-    ) -> Float[Array, " dx"]:
-        """The next state by the physics."""
-        ...
+NextState = Callable[[Array, Array, Array], Array]
+"""(state, action, values of the parameters) -> next state."""
 
 
 def prior_of(limits: Float[np.ndarray, "p 2"]) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
@@ -54,18 +43,21 @@ def prior_of(limits: Float[np.ndarray, "p 2"]) -> tuple[Float[Array, " p"], Floa
     return jnp.asarray(limits.mean(axis=1)), jnp.diag(jnp.asarray((limits[:, 1] - limits[:, 0]) ** 2 / 12))
 
 
-def estimate(physics: Parametric, values: Float[Array, " p"], data: Data) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
+def estimate(
+    physics: NextState, limits: Float[np.ndarray, "p 2"], values: Float[Array, " p"], data: Data
+) -> tuple[Float[Array, " p"], Float[Array, "p p"]]:
     """Estimate the parameters.
 
     Args:
         physics: The physics.
+        limits: Smallest and largest value of each parameter.
         values: The last estimate, from which is searched too.
         data: Measurements of one seed.
 
     Returns:
         The estimate and its covariance.
     """
-    mask, limits = data.mask(), physics.limits
+    mask = data.mask()
     low, width = jnp.asarray(limits[:, 0]), jnp.asarray(limits[:, 1] - limits[:, 0])
     scale = Normaliser.of_targets(data).scale
     filled = (jnp.arange(data.capacity) < data.count)[:, None]
@@ -74,7 +66,7 @@ def estimate(physics: Parametric, values: Float[Array, " p"], data: Data) -> tup
     count = jnp.sum(mask)
 
     def misfit(shares: Float[Array, " p"]) -> Float[Array, "n dx"]:
-        predicted = jax.vmap(lambda x, u: physics.next_state(x, u, low + width * shares))(states, actions)
+        predicted = jax.vmap(lambda x, u: physics(x, u, low + width * shares))(states, actions)
         return jnp.where(mask[:, None], (data.next_states - predicted) / scale, 0.0)
 
     def variances(shares: Array) -> Float[Array, " dx"]:
