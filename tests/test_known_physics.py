@@ -19,10 +19,12 @@ from sonde import (
     SystemSpec,
     Trajectory,
 )
+from sonde._internal.consent import allow_code
 from sonde.cli._choices import with_parts
 from sonde.control import rollout
 from sonde.data import Data
 from sonde.models import Auto, Confidence, KnownPhysics, RKHSBeta
+from sonde.models._physics import checked_ranges
 from sonde.models._physics_fit import NOISE_FLOOR, estimate
 from sonde.models._physics_posterior import standard_draws
 from sonde.runs import RunConfig
@@ -241,11 +243,11 @@ def test_rkhs_beta_is_that_of_the_difference():
         (lambda: KnownPhysics(GP, "pendulum"), "FILE.py:NAME"),
         (lambda: KnownPhysics(KnownPhysics(GP, TRUE), TRUE), "without a prior of its own"),
         (lambda: KnownPhysics(GP, TRUE, {"mass": (2.0, 0.5)}), "a smaller and a larger number"),
-        (lambda: KnownPhysics(GP, TRUE, {"mass": 2.0}), "ranges must be like"),
+        (lambda: checked_ranges({"mass": 2.0}), "ranges must be like"),
         (lambda: explorer_of(KnownPhysics(GP, TRUE, {"weight": (0.5, 2.0)})), "has no parameter 'weight'"),
         (lambda: explorer_of(KnownPhysics(GP, cart, {"gian": (0.5, 2.0)})), "did you mean 'gain'"),
         (lambda: explorer_of(KnownPhysics(GP, cart)), r"shape \[3\]"),
-        (lambda: explorer_of(KnownPhysics(GP, MountainCar())), r"shape \[3\]"),
+        (lambda: explorer_of(KnownPhysics(GP, MountainCar())), "MountainCar"),
         (lambda: explorer_of(KnownPhysics(GP, Branching(), {"gain": (0.5, 2.0)})), "jnp.where"),
     ],
 )
@@ -270,9 +272,8 @@ def test_the_command_line_makes_priors_that_configs_keep(tmp_path):
     for expected, given in words.items():
         config, rest = with_parts(TINY, ["--prior", *given, "--rounds", "2"])
         assert config.model == expected and rest == ["--rounds", "2"]
-        if expected != TINY.model:
-            expected.check(3, 1)  # the file is loaded, and may run from here on
-        assert from_json(RunConfig, to_json(config), "config.json").model == expected
+        with allow_code():
+            assert from_json(RunConfig, to_json(config), "config.json").model == expected
     for given, message in {
         ("--prior", "pendulum:maas=2"): "did you mean 'mass'",
         ("--prior", "cheetah"): "pendulum",

@@ -85,7 +85,7 @@ def check_physics(physics: Any) -> None:
         raise SondeError(f"prior: it must be hashable; declare {type(physics).__name__} as @dataclass(frozen=True)")
 
 
-def checked_ranges(given: Mapping[str, tuple[float, float]] | Ranges) -> Ranges:
+def checked_ranges(given: Any) -> Ranges:
     """Ranges in the form that can be hashed and saved.
 
     Args:
