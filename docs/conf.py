@@ -56,6 +56,7 @@ navigation = {
         "own-system",
         "gymnasium",
         "data",
+        "known-physics",
         "runs",
         "report",
         "trackers",

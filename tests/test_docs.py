@@ -139,7 +139,9 @@ def parse(tmp_path_factory):
     folder, parser = tmp_path_factory.mktemp("files"), tyro.cli
     marked = [block["code"] for block in blocks(ROOT / "docs" / "extending.md") if block["mark"]]
     files = {"mine.py": "\n".join(marked), "rewards.py": "def stand(x, u, x_next):\n    return x_next[0]\n"}
-    for block in [block for page in ("getting-started", "gymnasium") for block in blocks(ROOT / "docs" / f"{page}.md")]:
+    for block in [
+        block for page in ("getting-started", "gymnasium", "known-physics") for block in blocks(ROOT / "docs" / f"{page}.md")
+    ]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
     cells = [block["code"] for block in blocks(ROOT / "docs" / "notebooks" / "new-method.md") if "code-cell" in block["kind"]]

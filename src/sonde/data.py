@@ -189,6 +189,9 @@ class Data(eqx.Module):
     count: Int[Array, "*seeds"]
     hidden: float = eqx.field(static=True, default=0.0)
     """Fraction of the rows that `mask` leaves out."""
+    smallest_change: Float[Array, " dx"] | None = None
+    """Least unit in which a model measures its targets, per dimension; None for none. Errors of known physics need one: they
+    may be nearly zero."""
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
@@ -217,7 +220,7 @@ class Data(eqx.Module):
         Args:
             fraction: Fraction of the rows to hide.
         """
-        return Data(self.states, self.actions, self.next_states, self.count, fraction)
+        return replace(self, hidden=fraction)
 
     def held_out(self, fraction: float) -> Bool[Array, " capacity"]:
         """True for the filled rows that `without(fraction)` hides.

@@ -162,6 +162,19 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         drawn=False,
     ),
     MetricSpec(
+        "physics/*",
+        "Estimate of {}",
+        "units of the parameter",
+        "Estimate of an unknown parameter of the known physics (`--prior-range`).",
+    ),
+    MetricSpec(
+        "physics_std/*",
+        "Uncertainty of {}",
+        "units of the parameter",
+        "Std of that estimate.",
+        drawn=False,
+    ),
+    MetricSpec(
         "model_choice",
         "Chosen model",
         "",

@@ -11,6 +11,7 @@ from typing import Any
 from sonde.evaluation._schema import INFORMATION_RANK, OVERCONFIDENCE
 from sonde.methods import Method
 from sonde.models import Model, ProbabilisticEnsemble
+from sonde.models._known_physics import learner_of
 from sonde.objectives import TaskObjective
 
 TOO_CERTAIN = 2.0
@@ -54,6 +55,7 @@ def advice(model: Model) -> str:
     Args:
         model: What learns.
     """
+    model = learner_of(model)
     if not isinstance(model, ProbabilisticEnsemble):
         return "recalibrate the model on held-out data (--holdout 0.2 --recalibrate), or use another one"
     if model.noise == "learned":

@@ -6,7 +6,7 @@ everything that can be computed before the first query is computed there, once p
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -148,8 +148,15 @@ class Posterior(eqx.Module):
 class Model(abc.ABC):
     """A way to learn x' from (x, u)."""
 
-    fits_by_linear_algebra: ClassVar[bool] = False
-    """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
+    @property
+    def fits_by_linear_algebra(self) -> bool:
+        """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
+        return False
+
+    @property
+    def informed(self) -> bool:
+        """Whether predictions before any data rest on more than the model's own prior, such as known physics."""
+        return False
 
     @property
     def ensemble_size(self) -> int:

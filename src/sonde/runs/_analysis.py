@@ -16,6 +16,7 @@ from sonde.data import Data, Trajectory
 from sonde.evaluation import TrueDynamics
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
+from sonde.models import KnownPhysics
 from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
@@ -157,6 +158,22 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
     return found
 
 
+def physics_of(explorer: Explorer, seed_index: int) -> dict[str, Any]:
+    """Estimates of unknown parameters of known physics, with their stds, for one seed.
+
+    Args:
+        explorer: The explorer.
+        seed_index: Position of the seed in `explorer.seeds`.
+
+    Returns:
+        Estimate and std by name under the key `physics`; nothing if there are none.
+    """
+    model = explorer.model
+    found = model.estimates(explorer.params) if isinstance(model, KnownPhysics) else {}
+    each = {name: [float(value[seed_index]), float(std[seed_index])] for name, (value, std) in found.items()}
+    return {"physics": each} if each else {}
+
+
 def analysis_of(
     explorer: Explorer,
     config: RunConfig,
@@ -185,6 +202,7 @@ def analysis_of(
         "refit": refit,
         "coordinates": list(system.coordinates.names),
         "action": list(action) or [0.0] * config.world.action_dim,
+        **physics_of(explorer, seed_index),
         "equilibria": [described(rest) for rest in system.equilibria(action or None, samples=samples)],
     }
     return found | ({} if last is None else {"sensitivity": growth_along(system, last, seed_index)})

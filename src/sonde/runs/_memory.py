@@ -23,6 +23,7 @@ from sonde.models._calibration import calibration_bytes
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
+from sonde.models._known_physics import learner_of
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import keeps_its_prior
 from sonde.solvers import ICEM, SAC, Solver
@@ -75,6 +76,7 @@ def memory_need(config: RunConfig, initial_rows: int = 0, accelerator: bool = Fa
         initial_rows: Number of initial measurements.
         accelerator: Whether it runs on an accelerator, which computes more side by side than a CPU.
     """
+    config = replace(config, model=learner_of(config.model))  # known physics takes little beside what learns its errors
     sizes = _Sizes(config, config.data_capacity + initial_rows, accelerator)
     return MemoryNeed(tuple(sizes.lasting()), tuple(sizes.phases()))
 

@@ -23,6 +23,7 @@ from sonde._internal.user_code import task_label
 from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
+from sonde.models._known_physics import learner_of
 from sonde.runs import _columns
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._columns import Column, fitting_table
@@ -196,7 +197,7 @@ class ProgressDisplay(Callback):
             *(Column(spec.column, gone.get(spec.key, _columns.OTHERS)) for spec in self.shown),
             *(Column(term.title) for term in (self.rule.terms if self.rule else ())),
             *(Column(task, _columns.TASKS + last - place if place else None) for place, task in enumerate(self.tasks)),
-            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(self.config.model, Auto) else []),
+            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(learner_of(self.config.model), Auto) else []),
             *(Column(f"{phase} s", _columns.PHASES) for phase in PHASES),
         ]
 
@@ -245,7 +246,8 @@ class ProgressDisplay(Callback):
             self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += [("-" if value is None else f"{value:.4g}", None) for value in worst]
         cells += [(self._returns(rows, task), _mean(rows, f"return/{task}")) for task in self.tasks]
-        cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
+        model = learner_of(self.config.model)
+        cells += [_choices(model, rows)] if isinstance(model, Auto) else []
         cells += [(_mean(rows, f"seconds/{phase}", 1), None) for phase in PHASES]
         with self._lock:
             for column, (text, short) in zip(self.columns, cells, strict=True):

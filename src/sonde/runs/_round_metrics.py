@@ -12,8 +12,9 @@ from sonde.evaluation._coverage import coverage_metrics
 from sonde.evaluation._evaluate import rewards_of_steps
 from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
 from sonde.explorer import Explorer
-from sonde.models import Auto, Calibration
+from sonde.models import Auto, Calibration, KnownPhysics
 from sonde.models._calibration import LEVELS, calibration_error
+from sonde.models._known_physics import learner_of
 from sonde.objectives import TaskObjective
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import theory_metrics
@@ -27,7 +28,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
     Args:
         config: The config of the run.
         result: The round that was just told.
-        first: Whether nothing had been measured before it, so that there was nothing to predict with.
+        first: Whether there was nothing to predict it with: no measurements, and no prior.
     """
     explorer, trajectory = result.explorer, result.trajectory
     visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
@@ -42,6 +43,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         ),
         **({} if first else coverage_metrics(result.before, trajectory)),
         **choice_metrics(explorer),
+        **physics_metrics(explorer),
         **model_metrics(explorer.posterior, explorer.data, config.world),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
@@ -76,11 +78,28 @@ def choice_metrics(explorer: Explorer) -> dict[str, np.ndarray]:
     Args:
         explorer: The explorer after the round.
     """
-    if not isinstance(explorer.model, Auto):
+    model, params = learner_of(explorer.model), explorer.params
+    if not isinstance(model, Auto):
         return {}
-    errors = np.asarray(explorer.params.errors).T
-    each = {f"simulation_error/{label}": error for label, error in zip(explorer.model.labels, errors, strict=True)}
-    return {"model_choice": np.asarray(explorer.params.choice), **each}
+    params = params.learned if isinstance(explorer.model, KnownPhysics) else params
+    errors = np.asarray(params.errors).T
+    each = {f"simulation_error/{label}": error for label, error in zip(model.labels, errors, strict=True)}
+    return {"model_choice": np.asarray(params.choice), **each}
+
+
+def physics_metrics(explorer: Explorer) -> dict[str, np.ndarray]:
+    """Estimates of unknown parameters of known physics, and their stds, per seed [S].
+
+    Args:
+        explorer: The explorer after the round.
+    """
+    if not isinstance(explorer.model, KnownPhysics):
+        return {}
+    found = explorer.model.estimates(explorer.params)
+    return {
+        **{f"physics/{name}": value for name, (value, _) in found.items()},
+        **{f"physics_std/{name}": std for name, (_, std) in found.items()},
+    }
 
 
 def _computed(metric: Metric, result: RoundResult) -> np.ndarray:

@@ -253,7 +253,7 @@ def _learned(
     config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None, tell: Tell
 ) -> tuple[list[Row], dict[str, Policy]]:
     """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
-    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
+    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0 and not config.model.informed
     task = exploration_metrics(explorer, trajectory, config.rollouts)
     tell(explorer, trajectory, clock)
     result = RoundResult(explorer, trajectory, before, config.world)

@@ -7,7 +7,7 @@ are stepped together. Planners see neither; they only see what a model has learn
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -290,3 +290,12 @@ def has_simulator(world: World) -> bool:
         world: The system.
     """
     return isinstance(world, JaxWorld | HostWorld)
+
+
+def known_zero(value: Any) -> bool:
+    """Whether a parameter is zero for certain, so that its operations can be left out.
+
+    Args:
+        value: The parameter; where it is estimated it is traced, and may have any value.
+    """
+    return isinstance(value, int | float) and value == 0

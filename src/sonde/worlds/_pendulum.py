@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import JaxWorld
+from sonde.worlds._base import JaxWorld, known_zero
 from sonde.worlds._pumping import REACHABLE_POINTS, REACHABLE_SEED, EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import RewardFunction
 from sonde.worlds._views import Coordinates, Plane
@@ -114,7 +114,7 @@ class Pendulum(JaxWorld):
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed, as in Gymnasium."""
         theta, torque = angle(x), self.max_torque * jnp.clip(u[0], -1.0, 1.0)
-        if self.friction:  # without it, the operations are exactly Gymnasium's
+        if not known_zero(self.friction):  # without it, the operations are exactly Gymnasium's
             torque -= self.friction * x[2]
         acceleration = 3 * self.gravity / (2 * self.length) * jnp.sin(theta) + 3.0 / (self.mass * self.length**2) * torque
         speed = jnp.clip(x[2] + acceleration * self.time_step, -self.max_speed, self.max_speed)
