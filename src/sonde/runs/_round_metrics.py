@@ -40,7 +40,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         ),
         **({} if first else coverage_metrics(result.before, trajectory)),
         **choice_metrics(explorer),
-        **model_metrics(explorer.posterior, explorer.data, config.world),
+        **model_metrics(explorer.posterior, explorer.recent, config.world),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),

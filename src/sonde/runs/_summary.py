@@ -52,10 +52,10 @@ def evaluations(
     Returns:
         Evaluations by name: 'learned' and, if asked for, 'oracle' and 'random'.
     """
-    learned = Learned(explorer.posterior, explorer.data)
+    learned = Learned(explorer.posterior, explorer.recent)
     planners: dict[str, Learned | None] = {"learned": learned}
     if oracle:
-        planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.data), "random": None}
+        planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.recent), "random": None}
     setup, seen_by, keys, starts = config.task_setup(task), {"learned": on_step}, explorer.keys(), explorer.evaluation_keys()
     return {
         name: evaluate(setup, planner, keys, starts=starts, on_step=seen_by.get(name)) for name, planner in planners.items()
@@ -140,7 +140,7 @@ def robust_report(
     """
     film, label = _film(config, video), task_label(task)
     setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.evaluation_keys()
-    learned = Learned(explorer.posterior, explorer.data)
+    learned = Learned(explorer.posterior, explorer.recent)
     with console.status(Text(f"planning {label} on the model's mean ...")):
         plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
         played = {"plain": run_task(setup, plain.policy, keys)}
