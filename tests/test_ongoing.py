@@ -4,6 +4,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -43,10 +44,10 @@ def test_round_starts_where_the_last_one_ended_and_the_first_as_ever(world):
 def test_rounds_in_jax_are_one_rollout_of_the_equations():
     world, rounds = Pendulum(), three_rounds(Pendulum(), seeds=1)
     actions, states = (np.concatenate([getattr(part, name)[0] for part in rounds]) for name in ("actions", "next_states"))
-    x = np.array([-1.0, 0.0, 0.0])
     with jax.enable_x64(True):
-        for u, measured in zip(actions, states, strict=True):
-            x = np.asarray(world.dynamics(x, u))
+        x = jnp.array([-1.0, 0.0, 0.0])
+        for u, measured in zip(jnp.asarray(actions), states, strict=True):
+            x = world.dynamics(x, u)
             np.testing.assert_allclose(x, measured, atol=1e-12)
 
 
@@ -84,15 +85,12 @@ def test_system_that_does_not_repeat_itself_is_rejected():
 
 
 class Failing(Counters):
+    fails_at: int | None = None
+
     def step(self, actions):
-        if FAILING[0] is not None:
-            FAILING[0] -= 1
-            if FAILING[0] < 0:
-                raise SondeError("broken")
+        if self.fails_at is not None and self.steps.sum() >= self.fails_at:
+            raise SondeError("broken")
         return super().step(actions)
-
-
-FAILING: list[int | None] = [None]
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,10 @@ def test_system_goes_on_from_the_same_place_after_a_round_that_failed(monkeypatc
     whole = three_rounds(Broken())
     with Ongoing(Broken(), controller(Broken()).keys) as system:
         system.rollout(controller(Broken()), 7)
-        monkeypatch.setitem(FAILING, 0, 3)
+        monkeypatch.setattr(Failing, "fails_at", 3)
         with pytest.raises(SondeError, match="broken"):
             system.rollout(controller(Broken(), number=1), 7)
-        monkeypatch.setitem(FAILING, 0, None)
+        monkeypatch.setattr(Failing, "fails_at", None)
         again = system.rollout(controller(Broken(), number=1), 7)
     np.testing.assert_array_equal(again.states, whole[1].states)
 

@@ -75,7 +75,7 @@ def test_model_learns_as_if_the_forgotten_rounds_had_never_been(model):
     queries = rounds(9)
     found, expected = (each.predict(queries.states, queries.actions) for each in (it, other))
     for one, same in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        np.testing.assert_array_equal(one, same)
+        np.testing.assert_allclose(one, same, rtol=1e-6)  # two programs, which round differently
     assert it.transitions == 36 and int(it.recent.count[0]) == 24
 
 

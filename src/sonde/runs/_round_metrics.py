@@ -34,7 +34,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
         **(
-            dict.fromkeys(("prediction_error", "overconfidence", "information_rank"), unknown)
+            dict.fromkeys(("prediction_error", "overconfidence", "information_rank", "drift"), unknown)
             if first
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
