@@ -56,6 +56,7 @@ navigation = {
         "own-system",
         "gymnasium",
         "data",
+        "drift",
         "runs",
         "report",
         "trackers",
