@@ -57,6 +57,7 @@ navigation = {
         "gymnasium",
         "data",
         "known-physics",
+        "drift",
         "runs",
         "report",
         "trackers",

@@ -1,7 +1,7 @@
 """Measurements: a `Trajectory` holds those of one round, `Data` everything that one seed has collected.
 
 `Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty, and every
-reader masks them.
+reader masks them. `Data.latest` takes the last measurements as data of their own, for models that forget the others.
 """
 
 from dataclasses import dataclass, replace
@@ -192,6 +192,8 @@ class Data(eqx.Module):
     smallest_change: Float[Array, " dx"] | None = None
     """Least unit in which a model measures its targets, per dimension; None for none. Errors of known physics need one: they
     may be nearly zero."""
+    forgotten: Int[Array, "*seeds"] | None = None
+    """Measurements from before the first row; None for none, ever."""
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
@@ -210,9 +212,36 @@ class Data(eqx.Module):
         """Number of transitions that fit."""
         return self.states.shape[-2]
 
+    @property
+    def total(self) -> Int[Array, "*seeds"]:
+        """Number of measurements, those from before the first row included."""
+        return self.count if self.forgotten is None else self.forgotten + self.count
+
     def mask(self) -> Bool[Array, " capacity"]:
         """True where a row is filled and not hidden."""
-        return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.capacity, self.hidden)
+        return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.numbers(), self.hidden)
+
+    def numbers(self) -> Int[Array | np.ndarray, " capacity"]:
+        """Number of each row among all measurements, those before the first row included."""
+        rows = np.arange(self.capacity)
+        return rows if self.forgotten is None else self.forgotten + rows
+
+    def latest(self, count: int) -> "Data":
+        """The last measurements, as data with room for no more than them.
+
+        They come first, so that whatever reads data need not know of others, and what is hidden stays hidden: that depends on
+        `numbers`. It is done in numpy, as in `append`.
+
+        Args:
+            count: How many measurements.
+        """
+        if count >= self.capacity:
+            return self
+        start = max(int(np.ravel(self.count)[0]) - count, 0)
+        part = lambda rows: jnp.asarray(np.asarray(rows)[..., start : start + count, :])
+        kept = jnp.asarray(np.asarray(self.count) - start)
+        before = jnp.full_like(kept, start)
+        return Data(part(self.states), part(self.actions), part(self.next_states), kept, self.hidden, forgotten=before)
 
     def without(self, fraction: float) -> "Data":
         """Hide a fixed fraction of the rows in blocks, always the same ones, so that no fit ever sees them.
@@ -228,7 +257,7 @@ class Data(eqx.Module):
         Args:
             fraction: Fraction of the rows that is hidden.
         """
-        return self.mask() & _hidden_rows(self.capacity, fraction)
+        return self.mask() & _hidden_rows(self.numbers(), fraction)
 
     def inputs(self) -> Float[Array, "capacity dz"]:
         """Model inputs z = (x, u)."""
@@ -260,20 +289,20 @@ class Data(eqx.Module):
             whole[..., start : start + steps, :] = rows
             return jnp.asarray(whole)
 
-        return Data(
-            added(self.states, states),
-            added(self.actions, actions),
-            added(self.next_states, next_states),
-            jnp.asarray(np.asarray(self.count) + steps),
-            self.hidden,
+        return replace(
+            self,
+            states=added(self.states, states),
+            actions=added(self.actions, actions),
+            next_states=added(self.next_states, next_states),
+            count=jnp.asarray(np.asarray(self.count) + steps),
         )
 
 
-def _hidden_rows(capacity: int, fraction: float) -> np.ndarray:
+def _hidden_rows(numbers: Int[Array | np.ndarray, " rows"], fraction: float) -> Bool[Array | np.ndarray, " rows"]:
     """Blocks of consecutive rows, evenly scattered: a row alone could be predicted from its neighbours in time.
 
     Multiples of the golden ratio, modulo 1, fill the unit interval evenly at every length. The first block is always seen; with
     the offset, the second one is hidden by any fraction from a tenth on.
     """
-    blocks = np.arange(capacity) // HELD_OUT_BLOCK
-    return (np.modf((blocks + 4) * 0.6180339887498949)[0] < fraction) & (blocks > 0)
+    blocks = numbers // HELD_OUT_BLOCK
+    return ((blocks + 4) * 0.6180339887498949 % 1 < fraction) & (blocks > 0)

@@ -98,11 +98,14 @@ def _predict(posterior: Posterior, x, u) -> Prediction:
 class Explorer:
     """Learns a system by asking for experiments and being told their outcome; S seeds advance in lockstep.
 
-    What changes during a run is `data`, `params` and `round`, and nothing else; `posterior` and `calibration` follow from them.
+    What changes during a run is `data`, `params` and `round`, and nothing else; `recent`, `posterior` and `calibration` follow
+    from them.
     """
 
     data: Data
     """Measurements of all seeds, with a leading axis S."""
+    recent: Data
+    """Those of them that the model learns from: all, or the latest `window`."""
     params: Any
     """The model's params, with a leading axis S."""
     posterior: Posterior
@@ -125,6 +128,7 @@ class Explorer:
         capacity: int,
         seeds: Sequence[int] = (0,),
         confidence: Confidence | None = None,
+        window: int | None = None,
     ):
         """Start with no measurements.
 
@@ -136,8 +140,9 @@ class Explorer:
             capacity: Number of transitions that each seed may collect.
             seeds: Independent repetitions that advance in lockstep.
             confidence: Held-out measurements, recalibration and the rule for beta.
+            window: Learn from this many of the latest measurements of each seed, for systems that change; None: from all.
         """
-        whole("explorer", capacity=capacity)
+        whole("explorer", capacity=capacity, window=capacity if window is None else window)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
             raise SondeError(f"explorer: seeds must be at least one and all different, got {list(seeds)}")
         if method.needs_task:
@@ -146,7 +151,8 @@ class Explorer:
                 "(in Python: method.for_task(reward))"
             )
         self.confidence = confidence or Confidence()
-        self.confidence.check(model, capacity)
+        self.window = window
+        self.confidence.check(model, capacity if window is None else min(window, capacity))
         method.check(model)
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
@@ -193,7 +199,7 @@ class Explorer:
             policy = RandomPolicy(self.spec.action_dim)
         else:
             purpose = "exploration_policy" if self.transitions else "first_policy"
-            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"), purpose)
+            policy = solve(self.solver, problem, self.recent, for_purpose(self.keys(), "solve"), purpose)
         return Controller(policy, self.keys(), self.spec.state_dim, budget)
 
     @double_precision
@@ -313,8 +319,12 @@ class Explorer:
             )
         return data.append(whole.states, whole.actions, whole.next_states)
 
+    def _recent(self, data: Data) -> Data:
+        return data if self.window is None else data.latest(self.window)
+
     def _set_state(self, data: Data, params: Any, round_number: int) -> None:
-        posterior, calibration = _condition(self.model, params, data, self.confidence)
+        recent = self._recent(data)
+        posterior, calibration = _condition(self.model, params, recent, self.confidence)
         specialised = posterior.specialise()
         if not _all_finite(specialised):
             raise SondeError(
@@ -326,7 +336,7 @@ class Explorer:
             # not an error: the predictions are usable, and a long run should not end for them
             warnings.warn(message, stacklevel=4)  # at the line that called `tell`
         self._warned = message
-        self.data, self.params, self.round = data, params, round_number
+        self.data, self.recent, self.params, self.round = data, recent, params, round_number
         self.posterior, self.calibration = specialised, calibration
 
 
@@ -338,6 +348,11 @@ class Told(NamedTuple):
     """All its measurements, with the new ones."""
     keys: Key[Array, " seeds"]
     """Randomness of the fit."""
+
+    @property
+    def recent(self) -> Data:
+        """Those of the measurements that the model learns from."""
+        return self.explorer._recent(self.data)
 
     @classmethod
     @double_precision
@@ -362,8 +377,9 @@ class Told(NamedTuple):
     @property
     def sizes(self) -> tuple[Any, ...]:
         """What decides by which program, and with how many gradient steps, these measurements are fitted."""
-        data, confidence = self.data, self.explorer.confidence
-        return self.explorer.model, confidence.holdout, data.states.shape[1:], data.actions.shape[1:], int(data.count[0])
+        data, confidence = self.recent, self.explorer.confidence
+        shapes = data.states.shape[1:], data.actions.shape[1:], data.forgotten is None
+        return self.explorer.model, confidence.holdout, *shapes, int(data.count[0])
 
 
 @double_precision
@@ -371,14 +387,14 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
     """Fit the models of several explorers in one compiled program, which an accelerator does faster than one after the other.
 
     Args:
-        told: What each was told. They must have the same model, holdout, size of buffers and number of measurements; methods
-            and solvers may differ.
+        told: What each was told. They must have the same model, holdout, size of buffers, window and number of measurements;
+            methods and solvers may differ.
 
     Returns:
         New params of each.
     """
     if any(each.sizes != told[0].sizes for each in told):
-        raise SondeError("explorers that are fitted together need the same model, holdout, capacity and number of measurements")
+        raise SondeError("explorers that are fitted together need the same model, holdout, capacity, window and measurements")
     fitted = _fit_program(told[0].explorer.model)(*_fit_arguments(told))
     if len(told) == 1:
         return [fitted]
@@ -389,7 +405,7 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
 
 def _fit_arguments(told: Sequence[Told]) -> tuple[Any, ...]:
     """Arguments of `_fit_all`, with the seeds of all explorers along one axis."""
-    trees = [(each.explorer.params, each.data, each.keys) for each in told]
+    trees = [(each.explorer.params, each.recent, each.keys) for each in told]
     params, data, keys = trees[0] if len(told) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
     first = told[0].explorer
     return first.model, params, data, jnp.max(data.count), keys, float(first.confidence.holdout)

@@ -66,6 +66,7 @@ def compiled_rollout(
     horizon: int,
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
+    starts: Float[Array, "seeds rollouts dx"] | None = None,
 ) -> Steps:
     """Plan, act and step for all rollouts of all seeds, as one compiled call.
 
@@ -75,9 +76,10 @@ def compiled_rollout(
         horizon: Number of steps T.
         keys: Randomness of each rollout.
         goals: Goal of each rollout, if the task has goals.
+        starts: State in which each rollout starts; by default the world draws it.
     """
 
-    def one_rollout(policy: Policy, key, goal):
+    def one_rollout(policy: Policy, key, goal, start):
         policy = policy.with_goal(goal)
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
@@ -87,10 +89,10 @@ def compiled_rollout(
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
             return (x_next, state), Steps(x, u, x_next, planned)
 
-        start = (world.reset(for_purpose(key, "reset")), policy.initial_state())
-        return jax.lax.scan(step, start, jnp.arange(horizon))[1]
+        x = world.reset(for_purpose(key, "reset")) if start is None else start
+        return jax.lax.scan(step, (x, policy.initial_state()), jnp.arange(horizon))[1]
 
-    return lockstep_rollouts(one_rollout)(policy, keys, goals)
+    return lockstep_rollouts(one_rollout)(policy, keys, goals, starts)
 
 
 @double_precision
@@ -168,8 +170,20 @@ def start_states(
         return jax.vmap(jax.vmap(world.reset))(reset_keys)
     assert isinstance(world, HostWorld)
     with _opened(pool) as pool:
-        states = pool.get(world, keys.size).reset([int(seed) for seed in seeds_of(reset_keys).ravel()])
+        states = pool.get(world, keys.size).reset(reset_seeds(keys))
     return jnp.asarray(states).reshape(*keys.shape, -1)
+
+
+def reset_seeds(keys: Key[Array, "*any"]) -> list[int]:
+    """Seeds of simulators for the start of rollouts.
+
+    Args:
+        keys: Randomness of each rollout.
+
+    Returns:
+        One seed per key.
+    """
+    return [int(seed) for seed in seeds_of(for_purpose(keys, "reset")).ravel()]
 
 
 def _opened(pool: SimulatorPool | None) -> contextlib.AbstractContextManager[SimulatorPool]:
@@ -184,30 +198,65 @@ def _in_parallel(
     if isinstance(world, HostWorld):
         with _opened(pool) as pool:
             try:
-                return _step_through(world, policy, rollouts, pool, on_step)
+                return step_through(world, policy, rollouts, pool, on_step)
             except BaseException:
                 pool.discard(world, policy.copies)
                 raise
+    return compiled_trajectories(world, policy, rollouts.horizon)
+
+
+def compiled_trajectories(
+    world: World, policy: Controller, horizon: int, starts: Float[np.ndarray, "seeds rollouts dx"] | None = None
+) -> list[Trajectory]:
+    """Run a policy on a world written in JAX; other systems are rejected.
+
+    Args:
+        world: The true system.
+        policy: The policy, with the rollouts that it has for each seed.
+        horizon: Number of steps T.
+        starts: State in which each rollout starts; by default the world draws it.
+
+    Returns:
+        One trajectory [S, T, ...] per rollout.
+    """
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
-    steps = compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals)
+    given = None if starts is None else jnp.asarray(starts)
+    steps = compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given)
     by_rollout = [np.moveaxis(np.array(array), 1, 0) for array in steps]  # copies, which can be written to
     return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 
 
-def _step_through(
-    world: HostWorld, policy: Controller, rollouts: RolloutSettings, pool: SimulatorPool, on_step: OnStep | None
+def step_through(
+    world: HostWorld,
+    policy: Controller,
+    rollouts: RolloutSettings,
+    pool: SimulatorPool,
+    on_step: OnStep | None = None,
+    start: Callable[[Simulators], np.ndarray] | None = None,
 ) -> list[Trajectory]:
+    """Run a policy on a host world, all copies in lockstep.
+
+    Args:
+        world: The true system.
+        policy: The policy, with the rollouts that it has for each seed.
+        rollouts: How long.
+        pool: Open simulators.
+        on_step: Called after each step.
+        start: Brings the copies to their first states [S, dx]; by default they are reset.
+
+    Returns:
+        One trajectory [S, T, ...] per rollout.
+    """
     copies = pool.get(world, policy.copies)
-    seeds = seeds_of(for_purpose(policy.keys, "reset")).ravel()
     rows: list[tuple[np.ndarray, ...]] = []
     ended = np.zeros(policy.copies, bool)
     policy.reset()
     copies.show_goal(None if policy.goals is None else np.asarray(policy.goals[0, 0]))
-    x = np.array(pool.timed(lambda: copies.reset([int(seed) for seed in seeds])))
+    x = np.array(pool.timed(lambda: start(copies) if start else copies.reset(reset_seeds(policy.keys))))
     for t in range(rollouts.horizon):
         u, planned = policy.act(x)
         # copies on both sides: the system may change the actions that it is given, and reuse the states that it returns

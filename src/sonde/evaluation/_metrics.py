@@ -14,6 +14,7 @@ from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Data
 from sonde.evaluation._blocks import in_blocks
+from sonde.evaluation._drift import median_known_error
 from sonde.models import RBF, Posterior
 from sonde.models._base import predict_many
 from sonde.models._calibration import calibration_error, coverage
@@ -187,7 +188,7 @@ def prediction_errors(
         `prediction_error`: root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in
         state units [S]. `overconfidence`: root mean square of the errors over the promised stds, epistemic and aleatoric
         together [S]. `information_rank`: rank correlation of errors and information gains over the points [S]; NaN where either
-        is constant.
+        is constant. `drift`: median error in promised stds where the model was certain [S]; NaN where there are too few points.
     """
     prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     errors = np.abs(next_states - prediction.mean)
@@ -202,6 +203,7 @@ def prediction_errors(
         "prediction_error": np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1)),
         "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
         "information_rank": np.array([rank_correlation(*seed) for seed in points]),
+        "drift": median_known_error(errors, prediction.epistemic_std, prediction.aleatoric_std),
     }
 
 

@@ -63,6 +63,15 @@ INFORMATION_RANK = MetricSpec(
     "or below, the gain does not find where the model errs.",
     drawn=False,
 )
+DRIFT = MetricSpec(
+    "drift",
+    "Error on new data where the model was certain",
+    "promised stds",
+    "Median error of the model from before the round, in stds that it promised, over the round's measurements at which its "
+    "epistemic std was at most twice the aleatoric one: above 2, the system seems to have changed. Missing where there are "
+    "fewer than five.",
+    drawn=False,
+)
 LATE_ACTIONS = MetricSpec(
     "late_actions",
     "Late actions",
@@ -114,6 +123,7 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     PREDICTION_ERROR,
     OVERCONFIDENCE,
     INFORMATION_RANK,
+    DRIFT,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",

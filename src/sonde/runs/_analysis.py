@@ -42,7 +42,7 @@ def learned_system(explorer: Explorer, world: World, seed_index: int = 0, refit:
     if explorer.transitions == 0:
         raise SondeError("analysis: the explorer has no measurements yet; tell it at least one round")
     posterior = refitted(explorer, seed_index) if refit else one_seed(explorer.posterior, seed_index)
-    return LearnedSystem(posterior, world, np.asarray(explorer.data.states[seed_index, : explorer.transitions]))
+    return LearnedSystem(posterior, world, _visited(explorer, seed_index))
 
 
 @double_precision
@@ -66,7 +66,7 @@ def refitted(explorer: Explorer, seed_index: int = 0) -> GPPosterior:
     wide = (lengthscale, max(spread, REFIT_PRIOR)), (signal, max(signal_spread, REFIT_PRIOR))
     steps = max(model.steps, REFIT_STEPS)
     model = replace(model, lengthscale_prior=wide[0], signal_prior=wide[1], steps=steps, gradient_limit=REFIT_LIMIT)
-    posterior = _fitted(model, one_seed(explorer.data, seed_index), jax.random.key(0))
+    posterior = _fitted(model, one_seed(explorer.recent, seed_index), jax.random.key(0))
     if not np.isfinite(posterior.centres.weights).all():
         raise SondeError("analysis: the refitted posterior is not finite; leave out refit")
     return posterior
@@ -78,6 +78,11 @@ def _fitted(model: GaussianProcess, data: Data, key: Array) -> GPPosterior:
     return model.condition(model.fit(initial, data, data.count, key), data)
 
 
+def _visited(explorer: Explorer, seed_index: int) -> np.ndarray:
+    """States [n, dx] that one seed measured and has not forgotten."""
+    return np.asarray(explorer.recent.states[seed_index, : int(explorer.recent.count[seed_index])])
+
+
 def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: tuple[float, ...]) -> list[dict[str, Any]]:
     """Equilibria of the true system, searched for where one seed measured.
 
@@ -87,7 +92,7 @@ def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: t
         seed_index: Position of the seed in `explorer.seeds`.
         action: The constant action [du]; empty for zero.
     """
-    visited = np.asarray(explorer.data.states[seed_index, : explorer.transitions])
+    visited = _visited(explorer, seed_index)
     return [described(rest) for rest in LearnedSystem(TrueDynamics(world), world, visited).equilibria(action or None)]
 
 
@@ -139,6 +144,8 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
         seed_index: Position of the seed in `explorer.seeds`.
     """
     posterior = underlying_gp(explorer.posterior)
+    if explorer.window is not None:
+        raise SondeError("theory: its bounds are for models that forget nothing, and this run has a window; leave out --theory")
     if explorer.transitions > MAX_MEASUREMENTS:
         raise SondeError(
             f"theory: expected at most {MAX_MEASUREMENTS} measurements, got {explorer.transitions}; leave out --theory"

@@ -230,7 +230,7 @@ class Experiment:
         budget = seconds_per_action(budget, rate)
         setup = self._setup(task)
         goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
-        policy = plan_task(setup, Learned(explorer.posterior, explorer.data), explorer.keys())
+        policy = plan_task(setup, Learned(explorer.posterior, explorer.recent), explorer.keys())
         store.save_policies({setup.name: policy})
         return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals)
 

@@ -117,8 +117,12 @@ class _Sizes:
     """The numbers that the formula takes from a config."""
 
     config: RunConfig
-    rows: int
+    measured: int
     accelerator: bool
+
+    @property
+    def rows(self) -> int:
+        return self.config.in_window(self.measured)
 
     @property
     def seeds(self) -> int:
@@ -150,7 +154,7 @@ class _Sizes:
     def lasting(self) -> Iterator[Part]:
         columns = self.state_dim + self.input_dim
         yield Part("compiled programs", PROGRAMS, "what other programs take")
-        measurements = DATA_COPIES * self.seeds * self.rows * DOUBLE * columns
+        measurements = DATA_COPIES * self.seeds * self.measured * DOUBLE * columns
         yield Part("the measurements", measurements, "capacity, horizon, rounds or seeds")
         # both before and after a round
         settings = "model.width, model.members, model.rank or seeds"

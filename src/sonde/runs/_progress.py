@@ -20,6 +20,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
@@ -110,7 +111,7 @@ class ProgressDisplay(Callback):
         self.columns = self._columns()
         self.total = Column("s", _columns.SECONDS, _columns.PHASES)  # where there is no room for all phases
         self.curves = self._curves()
-        self.stalls: str | None = None
+        self.warnings: str | None = None
         self.best: dict[tuple[int, str], float] = {}  # the best return so far, by seed and task
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
@@ -139,8 +140,8 @@ class ProgressDisplay(Callback):
             line = ", ".join(f"{column.title} {column.cells[-1]}" for column in self.columns)
             done = "stopped" in rows[0] or round_number == self.config.rounds
             self.console.print(line + ("" if done else self._outlook("; ")), soft_wrap=True, markup=False, emoji=False)
-            if self.stalls:
-                self.console.print(self.stalls, soft_wrap=True, markup=False, emoji=False)
+            if self.warnings:
+                self.console.print(self.warnings, soft_wrap=True, markup=False, emoji=False)
 
     def on_run_end(self) -> None:
         """Stop updating the terminal."""
@@ -156,7 +157,7 @@ class ProgressDisplay(Callback):
 
     def _shown(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
-        below = [*_wrapped(self.stalls, width, "bold red"), *self._now(width)]
+        below = [*_wrapped(self.warnings, width, "bold red"), *self._now(width)]
         curves = self._curve_lines(width, options.ascii_only)
         above = _wrapped(self._title(), width, "bold")
         room = None
@@ -254,7 +255,8 @@ class ProgressDisplay(Callback):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        self.stalls = stall_warning(rows, self.config.method, self.config.model)
+        warnings = stall_warning(rows, self.config.method, self.config.model), drift_warning(rows, self.config.window)
+        self.warnings = " ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:
         for key, curve in self.curves.items():

@@ -37,14 +37,14 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
         **(
-            dict.fromkeys(("prediction_error", "overconfidence", "information_rank"), unknown)
+            dict.fromkeys(("prediction_error", "overconfidence", "information_rank", "drift"), unknown)
             if first
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
         **({} if first else coverage_metrics(result.before, trajectory)),
         **choice_metrics(explorer),
         **physics_metrics(explorer),
-        **model_metrics(explorer.posterior, explorer.data, config.world),
+        **model_metrics(explorer.posterior, explorer.recent, config.world),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),

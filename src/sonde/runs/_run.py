@@ -10,7 +10,7 @@ from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control import OnStep, RolloutSettings, SimulatorPool, run_rollouts
+from sonde.control import Ongoing, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
 from sonde.evaluation._tasks import task_named
@@ -87,6 +87,7 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
         capacity=config.data_capacity + (0 if initial_data is None else initial_data.states.shape[-2]),
         seeds=config.seed_list,
         confidence=config.confidence,
+        window=config.window,
     )
 
 
@@ -133,10 +134,18 @@ def run(
         start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        with _listening(listeners, store, explorer):
+        with _listening(listeners, store, explorer), _ongoing(store, explorer) as ongoing:
             while explorer.round < store.config.rounds and store.why_stopped() is None:
-                one_round(store, explorer, listeners, pool, tell)
+                one_round(store, explorer, listeners, pool, tell, ongoing)
         return explorer
+
+
+@double_precision
+def _ongoing(store: RunStore, explorer: Explorer) -> contextlib.AbstractContextManager[Ongoing | None]:
+    """The system of a run without resets, where its measurements left it."""
+    if store.config.reset:
+        return contextlib.nullcontext()
+    return Ongoing(store.config.world, explorer.evaluation_keys(), store.load_data(explorer.round))
 
 
 @contextlib.contextmanager
@@ -156,6 +165,7 @@ def collect(
     pool: SimulatorPool | None = None,
     on_step: OnStep | None = None,
     compile_fit: bool = True,
+    ongoing: Ongoing | None = None,
 ) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config says.
 
@@ -165,6 +175,7 @@ def collect(
         pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
         compile_fit: Compile the explorer's fit meanwhile; of no use where several runs are fitted by one program.
+        ongoing: The system, if it is not put back between rounds.
 
     Returns:
         The policy, and the measurements of the round.
@@ -172,12 +183,21 @@ def collect(
     controller = explorer.ask()
     rollouts = RolloutSettings(config.horizon, config.rollouts, config.max_copies)
     with explorer.compiling_fit() if compile_fit else contextlib.nullcontext():
+        if ongoing is not None:
+            return controller.policy, ongoing.rollout(controller, config.horizon, on_step=on_step)
         first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
 @double_precision
-def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool, tell: Tell = tell_alone) -> None:
+def one_round(
+    store: RunStore,
+    explorer: Explorer,
+    listeners: Callback,
+    pool: SimulatorPool,
+    tell: Tell = tell_alone,
+    ongoing: Ongoing | None = None,
+) -> None:
     """Run one round: ask, roll out, learn.
 
     Args:
@@ -186,12 +206,14 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
         listeners: Called as the round proceeds.
         pool: Open simulators to reuse.
         tell: How measurements are learned from; by default by this run alone.
+        ongoing: The system, if it is not put back between rounds.
     """
-    clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
+    simulators = pool if ongoing is None else ongoing.pool
+    clock, simulated = RoundClock(listeners, explorer.round + 1), simulators.seconds
     alone, on_step = tell is tell_alone, clock.on_step("plan")
-    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, alone))
+    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, alone, ongoing))
     # a world written in JAX steps inside the compiled rollout: its time is part of the planning
-    clock.seconds["world"] = pool.seconds - simulated
+    clock.seconds["world"] = simulators.seconds - simulated
     clock.seconds["plan"] -= clock.seconds["world"]
     learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool, tell)
 
@@ -284,7 +306,7 @@ def _evaluate_tasks(
     for task in config.task_names if due and has_simulator(config.world) else ():
         label = task_label(task)
         on_step = clock.on_step("evaluate", label)
-        learned = Learned(explorer.posterior, explorer.data)
+        learned = Learned(explorer.posterior, explorer.recent)
         keys, starts = explorer.keys(), explorer.evaluation_keys()
         played = evaluate(config.task_setup(task), learned, keys, starts=starts, pool=pool, on_step=on_step)
         metrics[f"return/{label}"], policies[label] = played.returns, played.policy

@@ -35,7 +35,7 @@ def rkhs_rule(config: RunConfig) -> RKHSBeta:
 
 
 def keeps_its_prior(config: RunConfig) -> bool:
-    """Whether the prior is the same in all rounds, so that the theory applies: nothing is fitted or recalibrated.
+    """Whether the theory applies: the prior is the same in all rounds, and nothing is recalibrated or forgotten.
 
     Args:
         config: The config of the run.
@@ -44,6 +44,7 @@ def keeps_its_prior(config: RunConfig) -> bool:
         isinstance(config.model, GaussianProcess)
         and config.model.hyperparameters == "fixed"
         and not config.confidence.recalibrate
+        and config.window is None
     )
 
 

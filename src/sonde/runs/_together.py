@@ -74,6 +74,7 @@ class FitSizes:
     steps_per_round: int
     holdout: float
     data: str | None
+    window: int | None
 
     @classmethod
     def of(cls, config: RunConfig) -> "FitSizes":
@@ -83,7 +84,7 @@ class FitSizes:
             config: The config.
         """
         spec, sizes = config.world.spec, (config.data_capacity, config.steps)
-        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, config.confidence.holdout, config.data)
+        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, config.confidence.holdout, config.data, config.window)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import LATE_ACTIONS, OVERCONFIDENCE
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
@@ -39,8 +40,15 @@ def warnings_of(subject: Subject) -> list[Finding]:
     Args:
         subject: The subject.
     """
-    found = [*_model(subject), *_ending(subject), *_late(subject), *_forgotten(subject)]
+    found = [*_model(subject), *_change(subject), *_ending(subject), *_late(subject), *_forgotten(subject)]
     return sorted(found, key=lambda each: not each.serious)
+
+
+def _change(subject: Subject) -> Iterator[Finding]:
+    """That the system seems to have changed."""
+    said, _, remedy = (drift_warning(subject.rows, subject.config.window) or "").partition("; ")
+    if said:
+        yield Finding(subject.number, "The system changed", f"{said}.", _sentence(remedy))
 
 
 def _model(subject: Subject) -> Iterator[Finding]:
