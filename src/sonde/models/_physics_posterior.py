@@ -122,4 +122,4 @@ def standard_draws(members: int, dim: int) -> Float[np.ndarray, "E p"]:
     draws -= draws.mean(axis=0)
     if members > dim:
         return draws @ np.linalg.inv(np.linalg.cholesky(draws.T @ draws / members)).T
-    return draws / np.sqrt(np.mean(draws**2, axis=0))
+    return draws / np.sqrt(np.mean(draws**2, axis=0)) if members > 1 else draws
