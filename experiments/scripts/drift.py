@@ -28,6 +28,7 @@ from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate, normali
 from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
+from sonde.models import Confidence
 from sonde.runs import RunConfig, explore, preset
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore
@@ -81,12 +82,13 @@ def changing(config: RunConfig, mass: float, references: Mapping[float, tuple[np
         The alarm's statistic and scores, by round and seed.
     """
     explorer = build_explorer(config)
-    found: dict[str, Any] = {"window": config.window, "drift": {}, "score": {}, "return": {}}
+    window = config.confidence.window
+    found: dict[str, Any] = {"window": window, "drift": {}, "score": {}, "return": {}}
     for number in range(1, config.rounds + 1):
         world = Pendulum(mass=1.0 if number <= CHANGES_AFTER else mass)
         statistic = alarms(explorer, config, world)
         found["drift"][number] = statistic.tolist()
-        line = f"window {config.window}, round {number}: drift {np.round(statistic, 1)}, rings in {np.sum(statistic > CHANGED)}"
+        line = f"window {window}, round {number}: drift {np.round(statistic, 1)}, rings in {np.sum(statistic > CHANGED)}"
         if references and number >= CHANGES_AFTER:
             returns = swing_up(config, world, Learned(explorer.posterior, explorer.recent), number)
             random, oracle = references[world.mass]
@@ -110,7 +112,10 @@ def change(args: argparse.Namespace) -> dict[str, Any]:
         oracle = swing_up(config, world, Learned(TrueDynamics(world)), 1)
         references[mass] = swing_up(config, world, None, 1), oracle
         print(f"mass {mass:g}: oracle {np.round(oracle)}, random {np.round(references[mass][0])}", flush=True)
-    runs = [changing(replace(config, window=window or None), args.mass, references) for window in args.windows]
+    runs = [
+        changing(replace(config, confidence=Confidence(window=window or None)), args.mass, references)
+        for window in args.windows
+    ]
     kept = {mass: [each.tolist() for each in returns] for mass, returns in references.items()}
     return {"seeds": config.seed_list, "mass": args.mass, "references": kept, "runs": runs}
 
