@@ -11,7 +11,7 @@ from sonde.evaluation._drift import CHANGED, FEWEST, drift_warning, has_changed,
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
 from sonde.methods import METHODS
-from sonde.models import GaussianProcess
+from sonde.models import Confidence, GaussianProcess
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
 from sonde.runs._summary import how_it_ended
@@ -79,12 +79,12 @@ def test_most_of_the_seeds_that_can_tell_decide(values, changed):
 
 def test_sentence_names_the_round_of_the_change_and_what_to_do():
     history = [*rows(3, 0.2, 0.3), *rows(4, 14.0, 16.0), *rows(5, 3.0, None), *rows(6, 0.1, 0.1)]
-    assert drift_warning(history, None) == (
+    assert drift_warning(history, Confidence()) == (
         "The system seems to have changed in round 4, and in 1 later round: where the model was certain, it erred 15.0 times "
         "as much as it promised in 2 of 2 seeds; let the model forget what came before (--window N), or start over."
     )
-    assert "once 200 measurements were made after the change" in str(drift_warning(history, 200))
-    assert drift_warning(rows(3, 0.2, 0.3), None) is None
+    assert "once 200 measurements were made after the change" in str(drift_warning(history, Confidence(window=200)))
+    assert drift_warning(rows(3, 0.2, 0.3), Confidence()) is None
 
 
 @pytest.mark.parametrize("value, said", [(9.0, True), (0.5, False)])
@@ -93,6 +93,6 @@ def test_summary_and_report_say_it(tmp_path, value, said, monkeypatch):
     history = [dict(row, transitions=100 * row["round"]) for number in (1, 2, 3) for row in rows(number, value)]
     store = RunStore.create(tmp_path / "run", config)
     monkeypatch.setattr(RunStore, "load_metrics", lambda self: history)
-    assert how_it_ended(store) == drift_warning(history, None)
+    assert how_it_ended(store) == drift_warning(history, Confidence())
     (subject,) = subjects([opened(tmp_path / "run")])
     assert any(finding.kind == "The system changed" for finding in warnings_of(subject)) == said

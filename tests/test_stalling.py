@@ -16,7 +16,7 @@ from sonde.models import Posterior, Prediction
 from sonde.runs._progress import ProgressDisplay
 from sonde.runs._store import RunStore
 from sonde.runs._summary import how_it_ended
-from sonde.runs.figures._curves import _stalls, grouped
+from sonde.runs.figures._curves import _warnings, grouped
 
 LEARNED, FIXED = ProbabilisticEnsemble(), ProbabilisticEnsemble(noise="fixed")
 
@@ -105,5 +105,5 @@ def test_progress_report_and_figure_say_it(tmp_path, seeds):
     display.on_run_end()
     assert (str(sentence) in console.export_text()) == (sentence is not None)
 
-    drawn = " ".join(_stalls(grouped([store])))
+    drawn = " ".join(_warnings(grouped([store])))
     assert drawn == (f"opax (1 seed): {sentence}" if sentence else "")

@@ -29,8 +29,9 @@ def rounds(number, seeds=2, steps=12):
     return Trajectory(draw(2), draw(1), draw(2))
 
 
-def explorer(model, window=None, capacity=60, **options):
-    return Explorer(METHODS["random"], model, ICEM(), SPEC, capacity=capacity, seeds=(0, 1), window=window, **options)
+def explorer(model, window=None, capacity=60):
+    confidence = Confidence(window=window)
+    return Explorer(METHODS["random"], model, ICEM(), SPEC, capacity=capacity, seeds=(0, 1), confidence=confidence)
 
 
 def told(it, *numbers):
@@ -136,7 +137,7 @@ def test_explorers_with_and_without_a_window_are_not_fitted_together():
 
 @pytest.mark.slow
 def test_run_with_a_window_is_resumed_bit_for_bit_and_keeps_all_measurements(tmp_path):
-    config = replace(TINY, window=18, evaluate_every=0, confidence=Confidence(holdout=0.2))
+    config = replace(TINY, evaluate_every=0, confidence=Confidence(window=18, holdout=0.2))
     whole = explore(config, tmp_path / "whole")
     it = restore_explorer(RunStore.open(tmp_path / "whole"), 2)
     it.tell(RunStore.open(tmp_path / "whole").load_data(3)[-1])
@@ -147,12 +148,12 @@ def test_run_with_a_window_is_resumed_bit_for_bit_and_keeps_all_measurements(tmp
 
 def test_window_must_be_a_whole_number():
     with pytest.raises(SondeError, match="window must be a whole number above 0, got 0"):
-        replace(TINY, window=0)
+        replace(TINY, confidence=Confidence(window=0))
     with pytest.raises(SondeError, match="window"):
         explorer(GP, window=-1)
 
 
 def test_memory_of_a_fit_is_that_of_the_window():
     config = replace(TINY, rounds=1000, horizon=100, model=replace(TINY.model, rank=0))
-    need = lambda window: memory_need(replace(config, window=window)).bytes
+    need = lambda window: memory_need(replace(config, confidence=Confidence(window=window))).bytes
     assert need(1000) < need(None) / 100

@@ -1,19 +1,18 @@
 """What a window and an alarm are worth when a system changes, and exploration without resets.
 
-    python -m experiments.scripts.drift change --mass 2 --windows 0 200 --seeds 10 --out changed.json
-    python -m experiments.scripts.drift change --mass 1 --windows 0 --seeds 10 --rounds 6 --out undisturbed.json
-    python -m experiments.scripts.drift ongoing --seeds 5 --out ongoing.json
+    python -m experiments.scripts.drift change --windows 200 0 --seeds 10 --out changed.json
+    python -m experiments.scripts.drift ongoing --rounds 4 --seeds 5 --out ongoing.json
 
-`change` explores the pendulum; after round 3 its mass is another one. For each window (0: none) it prints, after each round, in
-which seeds the alarm rings and the return of the swing-up, on a scale from 0 (random actions) to 1 (a planner that knows the
-equations as they are now). With a mass of 1 nothing changes. `ongoing` explores with and without resets, and resumes runs
-without resets on the equations and on Gymnasium's pendulum, which must give the same bits.
+`change` explores the pendulum, whose mass doubles after round 3. For each window (0: none) it prints after each round the
+statistic of the alarm and the score of the swing-up: 0 is the mean return of random actions, 1 that of a planner that knows the
+equations as they are now. Without a window it also goes on with the system as it was. `ongoing` explores with and without
+resets, and resumes runs without resets on the equations and on Gymnasium's pendulum, which must give the same bits.
 """
 
 import argparse
+import copy
 import json
 import tempfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,14 @@ from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate, normali
 from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
+from sonde.models import Confidence
 from sonde.runs import RunConfig, explore, preset
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore
 from sonde.worlds import GymWorld, Pendulum
 
+Returns = tuple[np.ndarray, np.ndarray]
+"""Returns of random actions and of the oracle [S]."""
 CHANGES_AFTER = 3
 """The last round on the old system."""
 SOLVED = 0.9
@@ -69,50 +71,57 @@ def alarms(explorer: Explorer, config: RunConfig, world: Pendulum) -> np.ndarray
 
 
 @double_precision
-def changing(config: RunConfig, mass: float, references: Mapping[float, tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
-    """Explore a pendulum whose mass becomes another one.
+def go_on(explorer: Explorer, config: RunConfig, rounds: range, world: Pendulum, reference: Returns | None) -> list[dict]:
+    """Some rounds on a system.
 
     Args:
+        explorer: The explorer, which is told them.
         config: The run.
-        mass: The mass after the change.
-        references: Returns of random actions and of the oracle, by mass; empty to evaluate nothing.
+        rounds: Their numbers.
+        world: The system.
+        reference: Returns of random actions and of the oracle on it; None to evaluate nothing.
 
     Returns:
-        The alarm's statistic and scores, by round and seed.
+        For each round the alarm's statistic, and with a reference returns and scores, by seed.
     """
-    explorer = build_explorer(config)
-    found: dict[str, Any] = {"window": config.window, "drift": {}, "score": {}, "return": {}}
-    for number in range(1, config.rounds + 1):
-        world = Pendulum(mass=1.0 if number <= CHANGES_AFTER else mass)
+    found = []
+    for number in rounds:
         statistic = alarms(explorer, config, world)
-        found["drift"][number] = statistic.tolist()
-        line = f"window {config.window}, round {number}: drift {np.round(statistic, 1)}, rings in {np.sum(statistic > CHANGED)}"
-        if references and number >= CHANGES_AFTER:
+        row: dict[str, Any] = {"round": number, "mass": world.mass, "window": explorer.window, "drift": statistic.tolist()}
+        line = f"mass {world.mass:g}, window {explorer.window}, round {number}: drift {np.round(statistic, 2)}"
+        if reference is not None:
             returns = swing_up(config, world, Learned(explorer.posterior, explorer.recent), number)
-            random, oracle = references[world.mass]
-            scores = normalised_score(returns, random, oracle)
-            found["return"][number], found["score"][number] = returns.tolist(), scores.tolist()
+            scores = normalised_score(returns, *reference)
+            row |= {"return": returns.tolist(), "score": scores.tolist()}
             line += f"; scores {np.round(scores, 2)}, back in {np.sum(scores >= SOLVED)}"
-        print(line, flush=True)
+        found.append(row)
+        print(f"{line}; rings in {np.sum(statistic > CHANGED)}", flush=True)
     return found
 
 
 def change(args: argparse.Namespace) -> dict[str, Any]:
-    """The run with each window.
+    """Runs in which the mass changes, with each window, and without a window also the run in which it does not.
 
     Args:
         args: Arguments of the command line.
     """
     config = replace(preset("pendulum-gp-lite"), rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
-    references = {}
-    for mass in dict.fromkeys((1.0, args.mass)) if args.mass != 1 else ():
-        world = Pendulum(mass=mass)
-        oracle = swing_up(config, world, Learned(TrueDynamics(world)), 1)
-        references[mass] = swing_up(config, world, None, 1), oracle
-        print(f"mass {mass:g}: oracle {np.round(oracle)}, random {np.round(references[mass][0])}", flush=True)
-    runs = [changing(replace(config, window=window or None), args.mass, references) for window in args.windows]
+    before, after, references = Pendulum(), Pendulum(mass=args.mass), {}
+    for world in (before, after):
+        oracle, random = (swing_up(config, world, each, 1) for each in (Learned(TrueDynamics(world)), None))
+        references[world.mass] = random, oracle
+        print(f"mass {world.mass:g}: oracle {np.round(oracle)}, random {np.round(random)}", flush=True)
+    rows, rest = [], range(CHANGES_AFTER + 1, config.rounds + 1)
+    for window in args.windows:
+        explorer = build_explorer(replace(config, confidence=Confidence(window=window or None)))
+        rows += go_on(explorer, config, range(1, CHANGES_AFTER), before, None)
+        rows += go_on(explorer, config, range(CHANGES_AFTER, CHANGES_AFTER + 1), before, references[before.mass])
+        undisturbed = copy.copy(explorer)  # of which a round replaces what it changes
+        rows += go_on(explorer, config, rest[: args.rounds_after], after, references[after.mass])
+        if not window:
+            rows += go_on(undisturbed, config, rest, before, None)
     kept = {mass: [each.tolist() for each in returns] for mass, returns in references.items()}
-    return {"seeds": config.seed_list, "mass": args.mass, "references": kept, "runs": runs}
+    return {"seeds": config.seed_list, "references": kept, "rounds": rows}
 
 
 def resumed_alike(config: RunConfig, folder: Path) -> bool:
@@ -160,6 +169,7 @@ def main() -> None:
     parser.add_argument("--mass", type=float, default=2.0)
     parser.add_argument("--windows", type=int, nargs="+", default=[0, 200])
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds-after", type=int, default=2, help="rounds on the changed system")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)

@@ -128,7 +128,6 @@ class Explorer:
         capacity: int,
         seeds: Sequence[int] = (0,),
         confidence: Confidence | None = None,
-        window: int | None = None,
     ):
         """Start with no measurements.
 
@@ -139,10 +138,9 @@ class Explorer:
             spec: Names of states and actions (`World.spec`, or `SystemSpec.of_size(dx, du)`).
             capacity: Number of transitions that each seed may collect.
             seeds: Independent repetitions that advance in lockstep.
-            confidence: Held-out measurements, recalibration and the rule for beta.
-            window: Learn from this many of the latest measurements of each seed, for systems that change; None: from all.
+            confidence: The window of measurements to learn from, those that are held out, recalibration and the rule for beta.
         """
-        whole("explorer", capacity=capacity, window=capacity if window is None else window)
+        whole("explorer", capacity=capacity)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
             raise SondeError(f"explorer: seeds must be at least one and all different, got {list(seeds)}")
         if method.needs_task:
@@ -151,8 +149,7 @@ class Explorer:
                 "(in Python: method.for_task(reward))"
             )
         self.confidence = confidence or Confidence()
-        self.window = window
-        self.confidence.check(model, capacity if window is None else min(window, capacity))
+        self.confidence.check(model, capacity)
         method.check(model)
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
@@ -166,6 +163,11 @@ class Explorer:
     def num_seeds(self) -> int:
         """Number of seeds S."""
         return len(self.seeds)
+
+    @property
+    def window(self) -> int | None:
+        """How many of the latest measurements of each seed the model learns from; None for all."""
+        return self.confidence.window
 
     @property
     def transitions(self) -> int:

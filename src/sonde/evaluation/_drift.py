@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from sonde.evaluation._schema import DRIFT
+from sonde.models import Confidence
 
 KNOWN = 2.0
 """Epistemic stds per aleatoric std (root mean square over state dimensions) up to which a point counts as known.
@@ -55,12 +56,12 @@ def has_changed(rows: Sequence[Mapping[str, Any]]) -> bool:
     return 2 * sum(value > CHANGED for value in values) > len(values)
 
 
-def drift_warning(rows: Sequence[Mapping[str, Any]], window: int | None) -> str | None:
+def drift_warning(rows: Sequence[Mapping[str, Any]], confidence: Confidence) -> str | None:
     """Say that the system seems to have changed, and when.
 
     Args:
         rows: Metrics of all seeds, of one round or of several.
-        window: The window of the run.
+        confidence: The settings of the run, with its window.
 
     Returns:
         One sentence with what to change; None if no round shows it.
@@ -73,8 +74,8 @@ def drift_warning(rows: Sequence[Mapping[str, Any]], window: int | None) -> str 
     seeds = f" in {len(values)} of {len(rounds[rang[0]])} seeds" if len(rounds[rang[0]]) > 1 else ""
     later = f", and in {len(rang) - 1} later round{'s' if len(rang) > 2 else ''}" if len(rang) > 1 else ""
     remedy = "let the model forget what came before (--window N), or start over"
-    if window is not None:
-        remedy = f"the model has forgotten what came before once {window} measurements were made after the change"
+    if confidence.window is not None:
+        remedy = f"the model has forgotten what came before once {confidence.window} measurements were made after the change"
     return (
         f"The system seems to have changed in round {rang[0]}{later}: where the model was certain, it erred "
         f"{np.mean(values):.1f} times as much as it promised{seeds}; {remedy}."

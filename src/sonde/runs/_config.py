@@ -96,9 +96,6 @@ class RunConfig:
     """Initial data: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
     capacity: int | None = None
     """Transitions that a seed can collect; by default exactly what the rounds bring."""
-    window: int | None = None
-    """The model learns from this many of the latest measurements of each seed, for systems that change; by default from all.
-    The others stay on disk."""
     max_copies: int = MAX_COPIES
     """Most copies of the system, over all seeds, that are simulated and planned for at the same time. Fewer need less memory
     and give the same results."""
@@ -118,7 +115,7 @@ class RunConfig:
     def _check_numbers(self) -> None:
         names = ("rounds", "horizon", "rollouts", "evaluation_horizon", "evaluation_rollouts", "seeds")
         positive("config", **{name: getattr(self, name) for name in names})
-        whole("config", max_copies=self.max_copies, window=1 if self.window is None else self.window)
+        whole("config", max_copies=self.max_copies)
         if self.seeds > MAX_SEEDS:
             raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
         if not 0 <= self.first_seed <= 2**31 - self.seeds:
@@ -141,7 +138,7 @@ class RunConfig:
                 f"method {self.method.name!r} explores without any task, but exploration_task {self.exploration_task!r} was "
                 "given: leave it out"
             )
-        self.confidence.check(self.model, self.in_window(self.data_capacity))
+        self.confidence.check(self.model, self.data_capacity)
         self.method.check(self.model)
         self.solver.check(self.method.objective)
         if self.evaluation_imagination.needs_members and self.model.ensemble_size == 0:
@@ -187,14 +184,6 @@ class RunConfig:
     def data_capacity(self) -> int:
         """Transitions that a seed can collect."""
         return self.rounds * self.steps if self.capacity is None else self.capacity
-
-    def in_window(self, measurements: int) -> int:
-        """How many of some measurements the model learns from.
-
-        Args:
-            measurements: Their number.
-        """
-        return measurements if self.window is None else min(self.window, measurements)
 
     @property
     def task_names(self) -> tuple[str, ...]:

@@ -122,7 +122,7 @@ class _Sizes:
 
     @property
     def rows(self) -> int:
-        return self.config.in_window(self.measured)
+        return self.config.confidence.in_window(self.measured)
 
     @property
     def seeds(self) -> int:

@@ -255,7 +255,10 @@ class ProgressDisplay(Callback):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        warnings = stall_warning(rows, self.config.method, self.config.model), drift_warning(rows, self.config.window)
+        warnings = (
+            stall_warning(rows, self.config.method, self.config.model),
+            drift_warning(rows, self.config.confidence),
+        )
         self.warnings = " ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:

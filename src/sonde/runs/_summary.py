@@ -206,7 +206,7 @@ def how_it_ended(store: RunStore) -> str | None:
     rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
     ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
-    warnings = stall_warning(last, config.method, config.model), drift_warning(rows, config.window)
+    warnings = stall_warning(last, config.method, config.model), drift_warning(rows, config.confidence)
     return " ".join(filter(None, (ending, *warnings))) or None
 
 

@@ -44,7 +44,7 @@ def keeps_its_prior(config: RunConfig) -> bool:
         isinstance(config.model, GaussianProcess)
         and config.model.hyperparameters == "fixed"
         and not config.confidence.recalibrate
-        and config.window is None
+        and config.confidence.window is None
     )
 
 

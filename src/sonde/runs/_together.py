@@ -83,8 +83,8 @@ class FitSizes:
         Args:
             config: The config.
         """
-        spec, sizes = config.world.spec, (config.data_capacity, config.steps)
-        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, config.confidence.holdout, config.data, config.window)
+        spec, sizes, seen = config.world.spec, (config.data_capacity, config.steps), config.confidence
+        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, seen.holdout, config.data, seen.window)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:

@@ -145,7 +145,10 @@ def _warnings(groups: Sequence[Group]) -> list[str]:
     for group, label in zip(groups, labels(groups), strict=True):
         end = max(row["round"] for row in group.rows)
         last = [row for row in group.rows if row["round"] == end]
-        warnings = stall_warning(last, group.config.method, group.config.model), drift_warning(group.rows, group.config.window)
+        warnings = (
+            stall_warning(last, group.config.method, group.config.model),
+            drift_warning(group.rows, group.config.confidence),
+        )
         for sentence in filter(None, warnings):
             found += textwrap.wrap(f"{label}: {sentence}", 110)
     return found

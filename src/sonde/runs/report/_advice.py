@@ -46,7 +46,7 @@ def warnings_of(subject: Subject) -> list[Finding]:
 
 def _change(subject: Subject) -> Iterator[Finding]:
     """That the system seems to have changed."""
-    said, _, remedy = (drift_warning(subject.rows, subject.config.window) or "").partition("; ")
+    said, _, remedy = (drift_warning(subject.rows, subject.config.confidence) or "").partition("; ")
     if said:
         yield Finding(subject.number, "The system changed", f"{said}.", _sentence(remedy))
 
