@@ -45,6 +45,7 @@ from tiny import TINY
 
 NOTHING = TaskWork(films=False, promises=False)
 CONFIG = replace(TINY, seeds=3, confidence=Confidence(holdout=0.3, recalibrate=True))
+"""Shorter runs in this file have its capacity of 36, so that nothing is compiled for them."""
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +367,7 @@ def test_intervals_on_the_page_are_those_that_were_computed(runs, page):
 
 
 def test_one_common_seed_gives_no_interval(runs, tmp_path):
-    explore(replace(CONFIG, method=METHODS["random"], first_seed=2, rounds=1), tmp_path / "other")
+    go_on(tmp_path / "other", 1, replace(CONFIG, method=METHODS["random"], first_seed=2))
     found = subjects([opened(runs / "opax"), opened(tmp_path / "other")])
     compared = differences(found, schema_of(found))
     assert compared and all(each.round == 1 and each.seeds == (2,) for each in compared)
@@ -506,7 +507,7 @@ def test_bad_input_is_rejected(runs, tmp_path, monkeypatch, capsys):
     with Experiment(tmp_path / "own", OWN) as experiment:
         experiment.tell(measured(1))
     RunStore.create(tmp_path / "new", TINY)
-    explore(replace(CONFIG, rounds=1, evaluate_every=0, method=METHODS["random"]), tmp_path / "only")
+    explore(replace(CONFIG, rounds=1, capacity=36, evaluate_every=0, method=METHODS["random"]), tmp_path / "only")
     opax = str(runs / "opax")
     for args, message in [
         ([], "name at least one folder"),
@@ -632,7 +633,7 @@ def test_following_may_start_in_the_first_round(tmp_path, monkeypatch):
 
     def first_round(_):
         if not (tmp_path / "run").exists():
-            explore(replace(CONFIG, rounds=1), tmp_path / "run")
+            explore(replace(CONFIG, rounds=1, capacity=36), tmp_path / "run")
 
     monkeypatch.setattr(_follow.time, "sleep", first_round)
     assert "all 1 rounds are done" in follow_report(tmp_path / "run", work=NOTHING, say=said.append)
