@@ -16,7 +16,7 @@ from sonde.worlds import has_simulator
 MUCH_LATE = 0.05
 """Share of late actions from which a run's data is not what was planned."""
 MUCH_WORSE = 0.5
-"""By how much of its range so far the return of a single seed must be below the best for a remark."""
+"""By how much of its range so far the last two returns of a single seed must be below the best for a remark."""
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,11 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
 
 def _is_worse(values: np.ndarray, best: int) -> bool:
     """Whether the last of returns [S, T] is below those of the best round, by more than seeds differ by chance."""
-    if len(values) > 1:
-        return bool(estimate(values[:, best] - values[:, -1]).interval()[0] > 0)
+    if len(values) > 1:  # the best of many rounds is best by chance too: as many comparisons share the 5 %
+        confidence = 1 - 0.05 / (values.shape[1] - 1)
+        return bool(estimate(values[:, best] - values[:, -1]).interval(confidence)[0] > 0)
     span = float(np.ptp(values))
-    return bool(values[0, best] - values[0, -1] > MUCH_WORSE * span > 0)
+    return bool(values[0, best] - values[0, -2:].max() > MUCH_WORSE * span > 0)
 
 
 def _sentence(text: str) -> str:
