@@ -152,6 +152,11 @@ class Model(abc.ABC):
     """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
 
     @property
+    def informed(self) -> bool:
+        """Whether it knows something about the system before any measurement, such as its physics."""
+        return False
+
+    @property
     def ensemble_size(self) -> int:
         """Number of ensemble members (`Prediction.members`); 0 if there are none."""
         return 0

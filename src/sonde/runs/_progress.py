@@ -20,7 +20,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
-from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
+from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
 from sonde.runs import _columns
@@ -51,7 +51,8 @@ def shown_metrics(config: RunConfig) -> list[MetricSpec]:
     """
     # the uncertainty of a model changes with its hyper-parameters, so that under the common kernel stands beside it
     rule = config.stopping_rule
-    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set()
+    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set[str]()
+    hidden |= set() if config.constraints else {VIOLATIONS.key, FALLBACK.key}
     shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
     return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # the information gain comes first
 
