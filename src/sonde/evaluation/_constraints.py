@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -19,6 +19,9 @@ from sonde.data import Trajectory
 from sonde.evaluation._blocks import in_blocks
 from sonde.solvers import Constraint, Safety, SafetySettings
 from sonde.worlds import World
+
+MUCH_FALLBACK = 0.5
+"""Share of steps on the fallback from which a reader is told."""
 
 
 def constraint_named(world: World, name: str) -> Constraint:
@@ -178,6 +181,33 @@ def constraint_metrics(safety: Safety | None, trajectory: Trajectory) -> dict[st
         found[f"margin/{name}"] = margin.min(axis=1)
         found[f"violations/{name}"] = (margin < 0).mean(axis=1)
         found[f"violation_depth/{name}"] = np.maximum(-margin, 0.0).max(axis=1)
+    return found
+
+
+def constraint_warnings(rows: Sequence[Mapping[str, Any]], fallback: str, steps: int) -> list[str]:
+    """What a reader should know about the constraints in a round.
+
+    Args:
+        rows: Metrics of the round, one row per seed.
+        fallback: Name of the fallback.
+        steps: Steps of the round.
+
+    Returns:
+        Sentences without a full stop: on many steps without an admissible plan, and on violations.
+    """
+    found = []
+    shares = [row["fallback"] for row in rows if row.get("fallback") is not None]
+    if shares and float(np.mean(shares)) >= MUCH_FALLBACK:
+        count = round(float(np.mean(shares)) * steps)
+        found.append(
+            f"in {count} of {steps} steps no plan was admissible: the fallback {fallback} acted; if this stays so, the "
+            "constraints cannot be kept, or too little is known (more initial data, a longer cautious start, a smaller "
+            "safety.beta or safety.horizon)"
+        )
+    violated = [row["violations"] for row in rows if row.get("violations")]
+    if violated:
+        seeds = f" in {len(violated)} of {len(rows)} seeds" if len(rows) > 1 else ""
+        found.append(f"constraints were violated{seeds}, in at most {100 * max(violated):.3g} % of the steps")
     return found
 
 

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._constraints import constraint_warnings
 from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
@@ -253,7 +254,10 @@ class ProgressDisplay(Callback):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        self.stalls = stall_warning(rows, self.config.method, self.config.model)
+        warnings = [stall_warning(rows, self.config.method, self.config.model)]
+        if self.config.constraints:
+            warnings += constraint_warnings(rows, self.config.safety.fallback, self.config.steps)
+        self.stalls = "; ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:
         for key, curve in self.curves.items():
