@@ -62,7 +62,7 @@ def test_worst_margin_of_a_coordinate_is_that_over_all_corner_sequences(x64):
 
 def test_gradient_search_finds_a_worst_case_that_constant_corners_miss(x64):
     # in a system that turns, the corner that hurts most turns too
-    x, plan = np.array([0.2, 0.1]), np.array([[0.5], [0.2], [0.7], [0.1], [0.0]])
+    x, plan = np.zeros(2), np.zeros((5, 1))
     truth = by_brute_force(problem_with(first_below, ROTATION), x, plan)
     particles, adversary = (
         float(problem_with(first_below, ROTATION, search=search, corners=4).worst_margin(jnp.asarray(x), jnp.asarray(plan)))

@@ -175,6 +175,7 @@ class ControlProblem(eqx.Module):
             By how much the smallest margin falls short of the one that is needed; 0 for plans that look admissible.
         """
         assert self.safety is not None
+        plans = plans[:, : self.safety.checked_steps(plans.shape[1])]
         size = plans.shape[0], self.safety.particles // 2, 1, self.state_dim
         corners = jax.random.rademacher(key, size, plans.dtype)
         etas = jnp.concatenate([corners, -corners], axis=1)
@@ -192,12 +193,13 @@ class ControlProblem(eqx.Module):
             The smallest margin over constraints, steps and plausible next states; minus infinity for a plan that is not finite.
         """
         assert self.safety is not None
-        etas = jnp.asarray(corner_sequences(self.safety.corners, plan.shape[0], self.state_dim), plan.dtype)
-        margins = [self._extreme_margins(x, plan, etas)]
+        checked = plan[: self.safety.checked_steps(plan.shape[0])]
+        etas = jnp.asarray(corner_sequences(self.safety.corners, checked.shape[0], self.state_dim), plan.dtype)
+        margins = [self._extreme_margins(x, checked, etas)]
         if self.posterior.ensemble_size:
-            margins.append(self._member_margins(x, plan))
+            margins.append(self._member_margins(x, checked))
         if self.safety.search == "adversary":
-            margins.append(self._attacked_margin(x, plan)[None])
+            margins.append(self._attacked_margin(x, checked)[None])
         smallest = jnp.min(jnp.concatenate(margins))
         return jnp.where(jnp.all(jnp.isfinite(plan)), smallest, -jnp.inf)
 
@@ -234,7 +236,7 @@ class ControlProblem(eqx.Module):
         return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta)))(etas)
 
     def _margins(self, x: Array, plan: Array, eta: Float[Array, "#H dx"]) -> Float[Array, " H"]:
-        """The smallest margin of each step that must be admissible, for one sequence of corners."""
+        """The smallest margin of each step, for one sequence of corners."""
         return self._margins_of(x, plan, eta, self.plausible)
 
     def _member_margins(self, x: Array, plan: Array) -> Float[Array, " E"]:
@@ -252,15 +254,15 @@ class ControlProblem(eqx.Module):
     ) -> Float[Array, " H"]:
         safety = self.safety
         assert safety is not None
-        steps = safety.checked_steps(plan.shape[0])
-        actions = jnp.clip(plan[:steps, : self.action_dim], -1.0, 1.0)
+        steps = plan.shape[0]
+        actions = jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
 
         def step(x, inputs):
             u, eta = inputs
             x_next = choose(self.posterior.predict(x, u), eta).astype(x.dtype)
             return x_next, safety.smallest_margin(x, u, x_next)
 
-        etas = jnp.broadcast_to(eta, (plan.shape[0], self.state_dim))[:steps]
+        etas = jnp.broadcast_to(eta, (steps, self.state_dim))
         return jax.lax.scan(step, x, (actions, etas), unroll=min(self.posterior.unroll, steps))[1]
 
     def _attacked_margin(self, x: Array, plan: Array) -> Float[Array, ""]:
@@ -269,7 +271,8 @@ class ControlProblem(eqx.Module):
         def rewards(eta):
             margins = self._margins(x, plan, eta)
             scale = jax.lax.stop_gradient(jnp.maximum(0.05 * (jnp.max(margins) - jnp.min(margins)), 1e-6))
-            return -scale * jax.nn.logsumexp(-margins / scale)[None, None]
+            soft_minimum = -scale * jax.nn.logsumexp(-margins / scale)
+            return jnp.broadcast_to(soft_minimum / plan.shape[0], (1, plan.shape[0]))  # its sum over the steps is attacked
 
         zero = jnp.zeros((plan.shape[0], self.state_dim), plan.dtype)
         eta, _ = worst_case(rewards, zero, ADVERSARY_STEPS)
