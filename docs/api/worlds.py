@@ -160,3 +160,12 @@ from sonde.worlds import Coordinates, Pendulum
 coordinates: Coordinates = Pendulum().coordinates()  # the angle, which states have as cosine and sine
 q = jnp.array([0.5, 0.0])
 print(coordinates.names, coordinates.to_state(q), coordinates.periods)
+
+# %% ConstraintFunction, Feedback
+from sonde.worlds import ConstraintFunction, Feedback, Pendulum
+
+within_speed: ConstraintFunction = Pendulum().constraints["speed"]  # 5 - |thdot| after the step
+brake: Feedback | None = Pendulum().brake  # a cautious feedback u = f(x)
+fast = jnp.array([-1.0, 0.0, 6.0])
+print(within_speed(fast, jnp.zeros(1), fast))  # -1: violated
+print(brake(fast))  # -1: the largest torque against the motion

@@ -17,6 +17,8 @@ from sonde._internal.measured import EXTREME, real_numbers
 
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
+PREDICTED = ("planned_information", "planned_margin")
+"""Arrays of a trajectory that hold what a planner predicted at each step."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,10 @@ class Trajectory:
     truncated: np.ndarray | None = None
     """Where an episode was cut off for another reason [S, T], as in Gymnasium: the next row starts a new one. None if only at
     the last row."""
+    planned_margin: np.ndarray | None = None
+    """Smallest margin of the constraints that the plan of each step had, in the worst case [S, T]; None without constraints."""
+    fallback: np.ndarray | None = None
+    """Where no plan was admissible and the fallback acted [S, T]; None without constraints."""
 
     @property
     def ended(self) -> np.ndarray | None:
@@ -111,14 +117,14 @@ class Trajectory:
     def _checked_flags(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
         """The optional arrays, one entry per step [S, T]."""
         flags = {}
-        for name in ("planned_information", "terminated", "truncated"):
+        for name in ("planned_information", "terminated", "truncated", "planned_margin", "fallback"):
             given = getattr(self, name)
             if given is not None:
                 array = _checked_flag(name, given)
                 array = array[None] if array.ndim == 1 and shape[0] == 1 else array
                 if array.shape != shape:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
-                flags[name] = array if name == "planned_information" else array.astype(bool)
+                flags[name] = array if name in PREDICTED else array.astype(bool)
         return flags
 
     def joined(self, *others: "Trajectory") -> "Trajectory":
@@ -134,8 +140,7 @@ class Trajectory:
             return self
         parts = (self, *others)
         names = ["states", "actions", "next_states"]
-        if all(part.planned_information is not None for part in parts):
-            names.append("planned_information")
+        names += [name for name in (*PREDICTED, "fallback") if all(getattr(part, name) is not None for part in parts)]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in names}
         ends = [part._ends() for part in parts]
         return Trajectory(
@@ -155,7 +160,7 @@ class Trajectory:
 
 def _checked_flag(name: str, values: Any) -> np.ndarray:
     """An optional array of a trajectory: numbers, or for ends of episodes booleans."""
-    if name == "planned_information":
+    if name in PREDICTED:
         return real_numbers(f"trajectory: {name}", values)
     array = real_numbers(f"trajectory: {name}", values, "biuf")
     if not np.isin(array, (0, 1)).all():

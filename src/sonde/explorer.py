@@ -32,8 +32,14 @@ from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
 from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._outputs import seed_by_seed
-from sonde.solvers import ControlProblem, RandomPolicy, Solver, solve
+from sonde.solvers import CautiousPolicy, ControlProblem, RandomPolicy, Safety, Solver, solve
 from sonde.solvers._round_problem import round_problem
+
+NOTHING_KNOWN = (
+    "constraints: before any measurement nothing is known, so no plan can be called safe: give initial data (--data FILE), a "
+    "model that knows physics, or a cautious policy for the first round (--safety.start 0.1 for small random actions, brake, "
+    "or FILE.py:FUNCTION, a feedback u = f(x))"
+)
 
 
 @eqx.filter_jit
@@ -116,6 +122,8 @@ class Explorer:
     """Number of rounds that were told."""
     initial: int
     """Number of initial measurements per seed; they come first in `data`."""
+    safety: Safety | None
+    """Constraints that every step must keep; None for none (`constrain`)."""
 
     @double_precision
     def __init__(
@@ -153,11 +161,26 @@ class Explorer:
         method.check(model)
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
-        self.seeds, self.capacity, self.initial = tuple(seeds), capacity, 0
+        self.seeds, self.capacity, self.initial, self.safety = tuple(seeds), capacity, 0, None
         self._fit_compiled = False
         self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
         keys = for_purpose(round_keys(self.seeds, 0), "init")
         self._set_state(self._empty(), _init(model, spec.state_dim, spec.action_dim, keys), 0)
+
+    def constrain(self, safety: Safety) -> "Explorer":
+        """Keep constraints in all rounds from now on.
+
+        Args:
+            safety: The constraints, and how they are kept.
+
+        Returns:
+            The same explorer.
+        """
+        if self.method.objective is None:
+            raise SondeError(f"method {self.method.name!r} does not plan, so it cannot keep constraints; use another method")
+        self.solver.check_constraints()
+        self.safety = safety
+        return self
 
     @property
     def num_seeds(self) -> int:
@@ -199,10 +222,18 @@ class Explorer:
         problem = self.problem()
         if problem is None:
             policy = RandomPolicy(self.spec.action_dim)
+        elif self.safety is not None and not self.transitions and not self.model.informed:
+            policy = self._cautious_policy(self.safety)
         else:
             purpose = "exploration_policy" if self.transitions else "first_policy"
             policy = solve(self.solver, problem, self.recent, for_purpose(self.keys(), "solve"), purpose)
         return Controller(policy, self.keys(), self.spec.state_dim, budget)
+
+    def _cautious_policy(self, safety: Safety) -> CautiousPolicy:
+        """The policy of a first round without any knowledge."""
+        if not safety.starts_cautiously:
+            raise SondeError(NOTHING_KNOWN)
+        return CautiousPolicy(self.spec.action_dim, safety.amplitude or 0.0, safety.start_feedback)
 
     @double_precision
     def problem(self) -> ControlProblem | None:
@@ -214,7 +245,9 @@ class Explorer:
         imagination, objective = self.method.imagination, self.method.objective
         if imagination is None or objective is None:
             return None
-        problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
+        posterior = self.posterior if self.safety is None else self.safety.searchable(self.posterior)
+        sizes = self.spec.state_dim, self.spec.action_dim
+        problem = ControlProblem(posterior, imagination, objective, *sizes, safety=self.safety)
         return round_problem(problem, self.data, self.keys(), self.round)
 
     @double_precision

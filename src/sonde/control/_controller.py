@@ -22,7 +22,7 @@ from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control._anytime import AnytimeRunner, tree_where
 from sonde.control._deadline import DeadlineRunner, Timing
-from sonde.solvers import AnytimePolicy, Policy
+from sonde.solvers import AnytimePolicy, Checked, Policy
 
 
 @eqx.filter_jit
@@ -35,13 +35,15 @@ def _initial_state(policy: Policy, num_seeds: int, rollouts: int):
 
 @eqx.filter_jit
 def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: Array | None = None):
-    """Actions [S * R, du], the policy's next state, and expected information [S * R]; keys and goals lead with [S, R]."""
+    """Actions [S * R, du], the policy's next state, expected information [S * R], checks; keys and goals lead with [S, R]."""
 
     def one(policy, state, x, key, goal):
-        return policy.with_goal(goal).act(state, x, jax.random.fold_in(key, step))
+        u, state, planned = policy.with_goal(goal).act(state, x, jax.random.fold_in(key, step))
+        return u, state, planned, policy.checked(state)
 
-    actions, state, planned = lockstep_rollouts(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
-    return actions.reshape(keys.size, -1), state, planned.reshape(-1)
+    actions, state, planned, checked = lockstep_rollouts(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
+    flat = lambda array: array.reshape(-1)
+    return actions.reshape(keys.size, -1), state, flat(planned), jax.tree.map(flat, checked)
 
 
 @eqx.filter_jit
@@ -61,6 +63,10 @@ class Controller:
     """How long the calls of this episode took, and how many were late."""
     iterations: int
     """Iterations of planning in the last call; 0 if it was late, or if the policy has no iterations or no budget."""
+    checked: Checked | None
+    """What the check of constraints said about the plan of the last action, arrays [S] or [S * R]; None without constraints."""
+    checks: list[Checked]
+    """The same for all calls so far, over all episodes."""
 
     @double_precision
     def __init__(
@@ -84,6 +90,7 @@ class Controller:
         self._plan_keys = for_purpose(keys, "plan").reshape(self.num_seeds, -1)
         self.goals = None if goals is None else goals.reshape(*self._plan_keys.shape, -1)
         self._anytime: AnytimeRunner | None = None
+        self.checks = []
         if budget is not None:
             positive("policy", budget=budget)
             if self.copies > self.num_seeds:
@@ -133,7 +140,7 @@ class Controller:
     def reset(self) -> None:
         """Start a new episode with the same randomness."""
         self._step, self._state = 0, None
-        self.timing, self.iterations = Timing(), 0
+        self.timing, self.iterations, self.checked = Timing(), 0, None
         if self._anytime is not None:
             self._runner.restart(self._anytime.initial)
 
@@ -187,6 +194,9 @@ class Controller:
         else:
             actions, new = self._runner(states, self._step, began + self.budget)
             planned, self.iterations = np.full(self.copies, np.nan), self._runner.latest.iterations if new else 0
+            self.checked = self._runner.latest.checked
+        if self.checked is not None:
+            self.checks.append(self.checked)
         self._step += 1
         if not np.isfinite(actions).all():
             raise SondeError(
@@ -202,5 +212,6 @@ class Controller:
         if self._step == 0:
             self._state = _initial_state(policy, *self._plan_keys.shape)
         arguments = jnp.asarray(states), self._plan_keys, jnp.asarray(self._step), self.goals
-        actions, self._state, planned = _act(policy, self._state, *arguments)
+        actions, self._state, planned, checked = _act(policy, self._state, *arguments)
+        self.checked = jax.tree.map(np.array, checked)
         return np.array(actions), np.array(planned)  # copies, since JAX's own arrays cannot be written to

@@ -19,6 +19,7 @@ from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control import Controller, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Data, Trajectory
 from sonde.evaluation._blocks import in_blocks
+from sonde.evaluation._constraints import violated_share
 from sonde.evaluation._setup import Learned, TaskSetup
 from sonde.evaluation._tasks import goals_for
 from sonde.imagination import Mean, Pessimistic
@@ -40,6 +41,8 @@ class Evaluation:
     """The policy that was run."""
     success: Float[np.ndarray, " S"] | None = None
     """Mean success over the rollouts; None where the task does not define it."""
+    violations: Float[np.ndarray, " S"] | None = None
+    """Share of the steps that violated a constraint, mean over the rollouts; None without constraints."""
 
 
 @double_precision
@@ -70,6 +73,8 @@ def plan_task(
         imagination = with_projection(adversary, setup.world)
         if isinstance(setup.solver, Planner):  # the adversary of a plan follows gradients
             posterior = posterior.differentiable()
+    if setup.safety is not None:
+        posterior = setup.safety.searchable(posterior)
     problem = setup.problem(posterior, imagination)
     policy = solve(setup.solver, problem, _or_empty(data, setup.world, len(keys)), for_purpose(setup.keys(keys), "solve"))
     return policy.without_report()
@@ -111,7 +116,10 @@ def run_task(
     success = None
     if setup.task.success is not None:
         success = np.mean([_success(setup.task.success, trajectory, *goal) for trajectory, goal in with_goals], axis=0)
-    return Evaluation(returns, rewards[0], played[0], policy, success)
+    violations = None
+    if setup.safety is not None:
+        violations = np.mean([violated_share(setup.safety, trajectory) for trajectory in played], axis=0)
+    return Evaluation(returns, rewards[0], played[0], policy, success, violations)
 
 
 def evaluate(

@@ -97,6 +97,51 @@ REALISED_INFORMATION = MetricSpec(
     digits=0,
     sentence="the information gain of its measurements is at most {} nats",
 )
+VIOLATIONS = MetricSpec(
+    "violations",
+    "Violations",
+    "share of the steps",
+    "Share of the round's steps that violated any constraint.",
+    column="violations",
+    digits=3,
+)
+FALLBACK = MetricSpec(
+    "fallback",
+    "Steps on the fallback",
+    "share of the steps",
+    "Share of the round's steps in which no plan was admissible, so that the fallback acted.",
+    column="fallback",
+    digits=3,
+)
+PLANNED_MARGIN = MetricSpec(
+    "planned_margin",
+    "Predicted margin",
+    "units of the constraints",
+    "Smallest margin of the constraints that the round's admissible plans had in the worst case; missing where there was none.",
+)
+CONSTRAINT_METRICS: tuple[MetricSpec, ...] = (
+    VIOLATIONS,
+    FALLBACK,
+    PLANNED_MARGIN,
+    MetricSpec(
+        "margin/*", "Margin met: {}", "units of the constraint", "Smallest margin of a constraint in the round's measurements."
+    ),
+    MetricSpec(
+        "violations/*",
+        "Violations: {}",
+        "share of the steps",
+        "Share of the round's steps that violated a constraint.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "violation_depth/*",
+        "Deepest violation: {}",
+        "units of the constraint",
+        "By how much a constraint was violated at worst in the round; 0 if it held.",
+        drawn=False,
+    ),
+)
+"""Metrics of runs with constraints."""
 
 MODEL_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("seed", "Seed", "", "Seed of the row.", drawn=False),
@@ -281,6 +326,13 @@ TASK_METRICS: tuple[MetricSpec, ...] = (
         "s",
         "Wall time of a phase: plan, fit, world (host simulators), evaluate, or wait (for other runs, in lockstep).",
         drawn=False,
+    ),
+    *CONSTRAINT_METRICS,
+    MetricSpec(
+        "task_violations/*",
+        "Violations on {}",
+        "share of the steps",
+        "Share of the steps of a task's evaluation that violated any constraint, mean over rollouts.",
     ),
     LATE_ACTIONS,
     MetricSpec("stopped", "Stopped", "", "Why the run was ended by its stopping rule, as a sentence.", drawn=False),

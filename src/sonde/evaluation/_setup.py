@@ -14,7 +14,7 @@ from sonde.evaluation._tasks import check_goal_support, task_named
 from sonde.imagination import Imagination, Mean
 from sonde.models import Posterior
 from sonde.objectives import TaskReward
-from sonde.solvers import ControlProblem, Solver
+from sonde.solvers import ControlProblem, Safety, Solver
 from sonde.worlds import GoalTask, Task, World
 
 
@@ -38,11 +38,15 @@ class TaskSetup:
     """Most copies of the world that run at the same time."""
     imagination: Imagination = field(default_factory=Mean)
     """How plans are imagined; `Mean()` plans on the model's mean, `MemberTrajectories()` on average over its members."""
+    safety: Safety | None = None
+    """Constraints that every step must keep, if there are any."""
 
     def __post_init__(self):
         """Reject what cannot be solved."""
         whole("evaluation", horizon=self.horizon, rollouts=self.rollouts, max_copies=self.max_copies)
         check_goal_support(self.task, self.solver, self.name)
+        if self.safety is not None:
+            self.solver.check_constraints()
 
     @classmethod
     def named(cls, world: World, task: str, solver: Solver, horizon: int) -> "TaskSetup":
@@ -75,7 +79,7 @@ class TaskSetup:
             imagination: How plans are imagined.
         """
         objective, world = TaskReward(self.task.reward), self.world
-        return ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim)
+        return ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim, safety=self.safety)
 
 
 class Learned(NamedTuple):

@@ -12,14 +12,16 @@ from sonde._internal.errors import LARGEST, SondeError, did_you_mean, positive, 
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
 from sonde.evaluation import Metric, Schema, TaskSetup
+from sonde.evaluation._constraints import constraint_named, safety_named
 from sonde.evaluation._stopping import StoppingRule, stopping_rule
 from sonde.evaluation._tasks import check_goal_support, task_named
+from sonde.explorer import NOTHING_KNOWN
 from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_source
-from sonde.solvers import ICEM, Solver
+from sonde.solvers import ICEM, Safety, SafetySettings, Solver
 from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
@@ -94,6 +96,11 @@ class RunConfig:
     """The first seed; the others follow."""
     data: str | None = None
     """Initial data: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
+    constraints: tuple[str, ...] = ()
+    """What must hold at every step of exploration and of tasks: a constraint of the world by name (pendulum: speed), limits on
+    a state as STATE=LOW:HIGH, or g(x, u, x_next) >= 0 as FILE.py:FUNCTION."""
+    safety: SafetySettings = field(default_factory=SafetySettings)
+    """How constraints are kept."""
     capacity: int | None = None
     """Transitions that a seed can collect; by default exactly what the rounds bring."""
     max_copies: int = MAX_COPIES
@@ -147,6 +154,24 @@ class RunConfig:
                 f"{type(self.model).__name__} has no members; use the model pe, or the imagination mean"
             )
         _ = self.stopping_rule, Schema(self.world, self.metrics)
+        self._check_constraints()
+
+    def _check_constraints(self) -> None:
+        """Whether the constraints exist and can be kept; a user's file is read when a run is created."""
+        if not self.constraints:
+            if self.safety != SafetySettings():
+                raise SondeError("config: there are settings of safety, and no constraints: name some with --constraints")
+            return
+        if self.method.objective is None:
+            raise SondeError(f"method {self.method.name!r} does not plan, so it cannot keep constraints; use another method")
+        self.solver.check_constraints()
+        if self.data is None and self.safety.start is None and not self.model.informed:
+            raise SondeError(NOTHING_KNOWN)
+        named = [name for name in self.constraints if not is_in_file(name)]
+        labels = [constraint_named(self.world, name).name for name in named]
+        labels += [task_label(name) for name in self.constraints if is_in_file(name)]
+        if len(set(labels)) != len(labels):
+            raise SondeError(f"config: constraints need different names, got {', '.join(labels)}: rename one")
 
     def _check_tasks(self) -> None:
         """Whether the tasks exist and can be solved; a user's file is read when a run is created or asked for the task."""
@@ -196,6 +221,11 @@ class RunConfig:
         return Schema(self.world, self.metrics)
 
     @property
+    def resolved_safety(self) -> Safety | None:
+        """The constraints with all functions that they name; None without constraints."""
+        return safety_named(self.world, self.constraints, self.safety)
+
+    @property
     def stopping_rule(self) -> StoppingRule | None:
         """When to stop before the last round; None: never."""
         return None if self.until is None else stopping_rule(self.until, self.method, self.solver, self.world)
@@ -232,6 +262,7 @@ class RunConfig:
             rollouts=self.evaluation_rollouts,
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
+            safety=self.resolved_safety,
         )
 
 
@@ -259,7 +290,11 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     if isinstance(world, GymWorld):
         world = dataclasses.replace(world, env=with_absolute_path(world.env))
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
-    return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data)
+    constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety
+    start = None if safety.start is None else with_absolute_path(safety.start)
+    safety = dataclasses.replace(safety, fallback=with_absolute_path(safety.fallback), start=start)
+    changed = {"constraints": constraints, "safety": safety}
+    return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data, **changed)
 
 
 def world_label(world: World) -> str:

@@ -267,6 +267,7 @@ class _Sizes:
             plans = solver.samples + solver.kept_elites
             objective = None if prefix else config.method.objective
             members = config.model.ensemble_size if objective is not None and objective.needs_members else 0
+            particles += config.safety.particles if config.constraints else 0
             imagined = particles * (self.point() + solver.horizon * DOUBLE * self.state_dim * (IMAGINED + 2 * members))
             planning = copies * plans * (imagined + solver.horizon * controls * DOUBLE * 8)
             return Part(name, rollout + planning, f"{settings}, solver.samples, solver.horizon or the method's particles")

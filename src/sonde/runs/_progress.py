@@ -20,8 +20,9 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._constraints import constraint_warnings
 from sonde.evaluation._drift import drift_warning
-from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
+from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
 from sonde.models import Auto
 from sonde.models._known_physics import learner_of
@@ -53,7 +54,8 @@ def shown_metrics(config: RunConfig) -> list[MetricSpec]:
     """
     # the uncertainty of a model changes with its hyper-parameters, so that under the common kernel stands beside it
     rule = config.stopping_rule
-    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set()
+    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set[str]()
+    hidden |= set() if config.constraints else {VIOLATIONS.key, FALLBACK.key}
     shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
     return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # the information gain comes first
 
@@ -255,10 +257,12 @@ class ProgressDisplay(Callback):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        warnings = (
+        warnings = [
             stall_warning(rows, self.config.method, self.config.model),
             drift_warning(rows, self.config.confidence),
-        )
+        ]
+        if self.config.constraints:
+            warnings += constraint_warnings(rows, self.config.safety.fallback, self.config.steps)
         self.warnings = " ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:

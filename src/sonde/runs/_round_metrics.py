@@ -8,6 +8,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
+from sonde.evaluation._constraints import constraint_metrics
 from sonde.evaluation._coverage import coverage_metrics
 from sonde.evaluation._evaluate import rewards_of_steps
 from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
@@ -48,6 +49,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),
+        **constraint_metrics(explorer.safety, trajectory),
         **{metric.spec.key: _computed(metric, result) for metric in config.metrics},
     }
 

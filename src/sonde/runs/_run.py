@@ -79,7 +79,7 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
     if config.exploration_task is not None:
         task = task_named(config.world, config.exploration_task)
         method = method.for_task(task.reward, task.sample_goal if isinstance(task, GoalTask) else None)
-    return Explorer(
+    explorer = Explorer(
         method,
         config.model,
         config.solver,
@@ -88,6 +88,8 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
         seeds=config.seed_list,
         confidence=config.confidence,
     )
+    safety = config.resolved_safety
+    return explorer if safety is None else explorer.constrain(safety)
 
 
 def restore_explorer(store: RunStore, round_number: int | None = None) -> Explorer:
@@ -311,4 +313,6 @@ def _evaluate_tasks(
         metrics[f"return/{label}"], policies[label] = played.returns, played.policy
         if played.success is not None:
             metrics[f"success/{label}"] = played.success
+        if played.violations is not None:
+            metrics[f"task_violations/{label}"] = played.violations
     return metrics, policies

@@ -51,12 +51,12 @@ from sonde.runs._place import (
     tidy,
     wait_until_in_place,
 )
-from sonde.runs._saved import saved_measurements, saved_row
+from sonde.runs._saved import FLAGS, MEASURED, PLANNED, saved_measurements, saved_row
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
-ARRAYS = ("states", "actions", "next_states", "terminated", "truncated")
-"""Arrays of a trajectory that are measurements."""
+ARRAYS = (*MEASURED, *FLAGS, *PLANNED)
+"""Arrays of a trajectory that are saved."""
 Result = TypeVar("Result")
 
 

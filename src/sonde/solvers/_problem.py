@@ -1,17 +1,22 @@
 """The optimal-control problem that a solver is given."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from sonde.imagination import Imagination, NoiseDraws, Perturbed, Pessimistic, draw_noise
 from sonde.models import Posterior, Prediction
 from sonde.objectives import Imagined, Objective
+from sonde.solvers._safety import Safety, corner_sequences
 from sonde.solvers._worst_case import worst_case
+
+ADVERSARY_STEPS = 3
+"""Steps of the gradient search for the worst case of a plan."""
 
 
 class ControlProblem(eqx.Module):
@@ -35,6 +40,8 @@ class ControlProblem(eqx.Module):
     """Goal of the task, if it has one; an array, so that another goal does not recompile."""
     bonus_weight: Float[Array, "*seeds"] | None = None
     """Weight of the bonus in this round, for objectives that add one to the reward of a task; an array for the same reason."""
+    safety: Safety | None = eqx.field(static=True, default=None)
+    """Constraints that every step must keep, if there are any."""
 
     @property
     def control_dim(self) -> int:
@@ -158,3 +165,123 @@ class ControlProblem(eqx.Module):
         # mean, which is much cheaper
         near_zero = functools.partial(rewards, perturbed)
         return worst_case(functools.partial(rewards, self), zero, self.imagination.adversary_steps, near_zero)
+
+    def violations(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, " P"]:
+        """How far plans violate the constraints in the worst case among a few extreme particles, at random corners.
+
+        Args:
+            x: First state.
+            plans: P plans of H steps.
+            key: Randomness.
+
+        Returns:
+            By how much the smallest margin falls short of the one that is needed; 0 for plans that look admissible.
+        """
+        assert self.safety is not None
+        plans = plans[:, : self.safety.checked_steps(plans.shape[1])]
+        size = plans.shape[0], self.safety.particles // 2, 1, self.state_dim
+        corners = jax.random.rademacher(key, size, plans.dtype)
+        etas = jnp.concatenate([corners, -corners], axis=1)
+        margins = jax.vmap(lambda plan, eta: self._extreme_margins(x, plan, eta))(plans, etas)
+        return jnp.maximum(self.safety.margin - jnp.min(margins, axis=1), 0.0)
+
+    def worst_margin(self, x: Float[Array, " dx"], plan: Float[Array, "H dc"]) -> Float[Array, ""]:
+        """The smallest margin of a plan that a thorough search among everything plausible finds.
+
+        Args:
+            x: First state.
+            plan: The plan.
+
+        Returns:
+            The smallest margin over constraints, steps and plausible next states; minus infinity for a plan that is not finite.
+        """
+        assert self.safety is not None
+        checked = plan[: self.safety.checked_steps(plan.shape[0])]
+        etas = jnp.asarray(corner_sequences(self.safety.corners, checked.shape[0], self.state_dim), plan.dtype)
+        margins = [self._extreme_margins(x, checked, etas)]
+        if self.posterior.ensemble_size:
+            margins.append(self._member_margins(x, checked))
+        if self.safety.search == "adversary":
+            margins.append(self._attacked_margin(x, checked)[None])
+        smallest = jnp.min(jnp.concatenate(margins))
+        return jnp.where(jnp.all(jnp.isfinite(plan)), smallest, -jnp.inf)
+
+    def is_risky(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Bool[Array, ""]:
+        """Whether some plausible next state of a single step is not admissible.
+
+        Args:
+            x: State.
+            u: Action.
+        """
+        safety = self.safety
+        assert safety is not None
+        prediction, corners = self.posterior.predict(x, u), corner_sequences(safety.corners, 1, self.state_dim)[:, 0]
+        margin = lambda eta: safety.smallest_margin(x, u, self.plausible(prediction, eta).astype(x.dtype))
+        return ~(jnp.min(jax.vmap(margin)(jnp.asarray(corners, x.dtype))) >= safety.margin)
+
+    def plausible(self, prediction: Prediction, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """The next state at a point of the region in which constraints must hold.
+
+        Args:
+            prediction: The model's prediction.
+            eta: Point of [-1, 1]^dx. Where the imagination has the system's noise, the region is as wide as both stds together.
+        """
+        assert self.safety is not None
+        beta = self.safety.beta if prediction.beta is None else prediction.beta
+        std = prediction.epistemic_std
+        if self.imagination.noise:
+            std = jnp.hypot(std, prediction.aleatoric_std)
+        x_next = prediction.mean + beta * std * eta
+        return x_next if self.safety.project is None else self.safety.project(x_next)
+
+    def _extreme_margins(self, x: Array, plan: Array, etas: Float[Array, "C #H dx"]) -> Float[Array, " C"]:
+        """The smallest margin of a plan along each sequence of corners."""
+        return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta)))(etas)
+
+    def _margins(self, x: Array, plan: Array, eta: Float[Array, "#H dx"]) -> Float[Array, " H"]:
+        """The smallest margin of each step, for one sequence of corners."""
+        return self._margins_of(x, plan, eta, self.plausible)
+
+    def _member_margins(self, x: Array, plan: Array) -> Float[Array, " E"]:
+        """The smallest margin of a plan if one member of the ensemble were the truth, for each of them."""
+
+        def one(number):
+            mean = lambda prediction, _: prediction.mean
+            problem = replace(self, posterior=self.posterior.member(number))
+            return _smallest(problem._margins_of(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean))
+
+        return jax.vmap(one)(jnp.arange(self.posterior.ensemble_size))
+
+    def _margins_of(
+        self, x: Array, plan: Array, eta: Float[Array, "#H dx"], choose: Callable[[Prediction, Array], Array]
+    ) -> Float[Array, " H"]:
+        safety = self.safety
+        assert safety is not None
+        steps = plan.shape[0]
+        actions = jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
+
+        def step(x, inputs):
+            u, eta = inputs
+            x_next = choose(self.posterior.predict(x, u), eta).astype(x.dtype)
+            return x_next, safety.smallest_margin(x, u, x_next)
+
+        etas = jnp.broadcast_to(eta, (steps, self.state_dim))
+        return jax.lax.scan(step, x, (actions, etas), unroll=min(self.posterior.unroll, steps))[1]
+
+    def _attacked_margin(self, x: Array, plan: Array) -> Float[Array, ""]:
+        """The smallest margin that a search along gradients finds."""
+
+        def rewards(eta):
+            margins = self._margins(x, plan, eta)
+            scale = jax.lax.stop_gradient(jnp.maximum(0.05 * (jnp.max(margins) - jnp.min(margins)), 1e-6))
+            soft_minimum = -scale * jax.nn.logsumexp(-margins / scale)
+            return jnp.broadcast_to(soft_minimum / plan.shape[0], (1, plan.shape[0]))  # its sum over the steps is attacked
+
+        zero = jnp.zeros((plan.shape[0], self.state_dim), plan.dtype)
+        eta, _ = worst_case(rewards, zero, ADVERSARY_STEPS)
+        return _smallest(self._margins(x, plan, eta))
+
+
+def _smallest(margins: Float[Array, " H"]) -> Float[Array, ""]:
+    """The smallest margin; NaN counts as the worst."""
+    return jnp.min(jnp.where(jnp.isnan(margins), -jnp.inf, margins))

@@ -12,7 +12,7 @@ from sonde.worlds._own import OwnSystem
 from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._reacher import Reacher
 from sonde.worlds._swimmer import Swimmer
-from sonde.worlds._task import GoalRewardFunction, GoalTask, RewardFunction, Task
+from sonde.worlds._task import ConstraintFunction, Feedback, GoalRewardFunction, GoalTask, RewardFunction, Task
 from sonde.worlds._views import Coordinates, Plane
 from sonde.worlds.fetch import FetchConstruction
 
@@ -31,7 +31,9 @@ WORLDS: dict[str, type[World]] = {
 __all__ = [
     "WORLDS",
     "Cheetah",
+    "ConstraintFunction",
     "Coordinates",
+    "Feedback",
     "FetchConstruction",
     "GoalRewardFunction",
     "GoalTask",

@@ -17,7 +17,7 @@ from sonde._internal.errors import SondeError
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
 from sonde.data import SystemSpec
-from sonde.worlds._task import GoalTask, RewardFunction, Task
+from sonde.worlds._task import ConstraintFunction, Feedback, GoalTask, RewardFunction, Task
 from sonde.worlds._views import Coordinates, Plane
 
 
@@ -49,6 +49,19 @@ class World(abc.ABC):
     def tasks(self) -> Mapping[str, RewardFunction | Task | GoalTask]:
         """Tasks by name: a reward function, a `Task` with a success criterion, or a `GoalTask`."""
         return {}
+
+    @property
+    def constraints(self) -> Mapping[str, ConstraintFunction]:
+        """Constraints by name: constraint(x, u, x_next) -> margin in JAX, negative where it is violated.
+
+        A world must return the same function objects each time, since JAX caches compiled programs by their identity.
+        """
+        return {}
+
+    @property
+    def brake(self) -> Feedback | None:
+        """A cautious feedback u = f(x) in JAX that brings the system to rest; None if there is none."""
+        return None
 
     def for_task(self, task: str) -> "World":
         """Return the variant of the system on which a task is solved, for example with other initial states.

@@ -17,7 +17,7 @@ from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
 from sonde.worlds._base import JaxWorld, known_zero
 from sonde.worlds._pumping import REACHABLE_POINTS, REACHABLE_SEED, EpisodeKeys, Pump, pumped_points
-from sonde.worlds._task import RewardFunction
+from sonde.worlds._task import ConstraintFunction, Feedback, RewardFunction
 from sonde.worlds._views import Coordinates, Plane
 
 
@@ -46,6 +46,31 @@ def _from_angle_and_speed(q: Float[Array, " 2"]) -> Float[Array, " dx"]:
 
 def _angle_and_speed(x: Float[Array, " dx"]) -> Float[Array, " 2"]:
     return jnp.stack([angle(x), x[2]])
+
+
+SPEED_LIMIT = 5.0
+"""Largest angular velocity that the constraint `speed` allows, in rad/s."""
+
+
+def within_speed(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
+    """How far the angular velocity stays below `SPEED_LIMIT`, in rad/s.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
+    del x, u
+    return SPEED_LIMIT - jnp.abs(x_next[2])
+
+
+def brake_pendulum(x: Float[Array, " dx"]) -> Float[Array, " du"]:
+    """Torque against the motion, its limit from 1 rad/s on.
+
+    Args:
+        x: State.
+    """
+    return jnp.clip(-x[2:3], -1.0, 1.0)
 
 
 @functools.cache  # the same limit must give the same functions: JAX caches compiled programs by their identity
@@ -99,6 +124,16 @@ class Pendulum(JaxWorld):
     def tasks(self) -> Mapping[str, RewardFunction]:
         """Swing up and balance; hang still."""
         return _tasks(self.max_torque)
+
+    @property
+    def constraints(self) -> Mapping[str, ConstraintFunction]:
+        """Turn no faster than 5 rad/s."""
+        return {"speed": within_speed}
+
+    @property
+    def brake(self) -> Feedback:
+        """Torque against the motion."""
+        return brake_pendulum
 
     def __post_init__(self):
         """Reject physics that cannot be."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonde.evaluation._constraints import MUCH_FALLBACK
 from sonde.evaluation._drift import drift_warning
-from sonde.evaluation._schema import LATE_ACTIONS, OVERCONFIDENCE
+from sonde.evaluation._schema import FALLBACK, LATE_ACTIONS, OVERCONFIDENCE, VIOLATIONS
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
 from sonde.runs.report._html import number
@@ -40,7 +41,14 @@ def warnings_of(subject: Subject) -> list[Finding]:
     Args:
         subject: The subject.
     """
-    found = [*_model(subject), *_change(subject), *_ending(subject), *_late(subject), *_forgotten(subject)]
+    found = [
+        *_model(subject),
+        *_change(subject),
+        *_ending(subject),
+        *_late(subject),
+        *_constraints(subject),
+        *_forgotten(subject),
+    ]
     return sorted(found, key=lambda each: not each.serious)
 
 
@@ -120,6 +128,34 @@ def _late(subject: Subject) -> Iterator[Finding]:
             f"{100 * worst:.1f} % in round {worst_round}; the system then followed an older plan.",
             "Ask for a lower rate, or let the planner do less: fewer solver.samples, a shorter solver.horizon, a smaller rank.",
             worst > MUCH_LATE,
+        )
+
+
+def _constraints(subject: Subject) -> Iterator[Finding]:
+    """Steps without an admissible plan, and violations."""
+    config, rows = subject.config, subject.rows
+    shares = [row[FALLBACK.key] for row in rows if row.get(FALLBACK.key) is not None]
+    if shares and max(shares) > 0:
+        steps = len(shares) * config.steps
+        yield Finding(
+            subject.number,
+            "Fallback",
+            f"In {round(float(np.mean(shares)) * steps):,} of {steps:,} steps no plan was admissible: the fallback "
+            f"{config.safety.fallback} acted.",
+            "If this does not fall over the rounds, the constraints cannot be kept or too little is known: give more initial "
+            "data or a longer cautious start, or a smaller safety.beta or safety.horizon.",
+            float(np.mean(shares)) >= MUCH_FALLBACK,
+        )
+    violated = [row for row in rows if row.get(VIOLATIONS.key)]
+    if violated:
+        worst = max(violated, key=lambda row: row[VIOLATIONS.key])
+        yield Finding(
+            subject.number,
+            "Constraints violated",
+            f"Constraints were violated in {len(violated)} of {len(rows)} rounds of all seeds, at most in "
+            f"{100 * worst[VIOLATIONS.key]:.3g} % of the steps (seed {worst['seed']}, round {worst['round']}).",
+            "Demand a safety.margin, or let beta follow the data (--beta-rule held-out --holdout 0.2); beta says how far the "
+            "model's uncertainty is trusted.",
         )
 
 
