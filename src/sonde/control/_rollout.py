@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep_rollouts
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, seeds_of
 from sonde.control._controller import Controller
@@ -66,6 +67,7 @@ def compiled_rollout(
     horizon: int,
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
+    past: Past = NO_PAST,
 ) -> Steps:
     """Plan, act and step for all rollouts of all seeds, as one compiled call.
 
@@ -75,6 +77,7 @@ def compiled_rollout(
         horizon: Number of steps T.
         keys: Randomness of each rollout.
         goals: Goal of each rollout, if the task has goals.
+        past: What of the past belongs to the states that the policy sees.
     """
 
     def one_rollout(policy: Policy, key, goal):
@@ -82,12 +85,14 @@ def compiled_rollout(
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
-            x, state = carry
-            u, state, planned = policy.act(state, x, jax.random.fold_in(plan_key, t))
+            x, before, state = carry
+            full = jnp.concatenate([x, before]) if past else x
+            u, state, planned = policy.act(state, full, jax.random.fold_in(plan_key, t))
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
-            return (x_next, state), Steps(x, u, x_next, planned)
+            return (x_next, past.moved(before, x, u, x_next), state), Steps(x, u, x_next, planned)
 
-        start = (world.reset(for_purpose(key, "reset")), policy.initial_state())
+        x = world.reset(for_purpose(key, "reset"))
+        start = (x, jnp.zeros(past.size(world.state_dim, world.action_dim), x.dtype), policy.initial_state())
         return jax.lax.scan(step, start, jnp.arange(horizon))[1]
 
     return lockstep_rollouts(one_rollout)(policy, keys, goals)
@@ -193,7 +198,7 @@ def _in_parallel(
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
-    steps = compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals)
+    steps = compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals, policy.past)
     by_rollout = [np.moveaxis(np.array(array), 1, 0) for array in steps]  # copies, which can be written to
     return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
 

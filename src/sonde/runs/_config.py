@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import tyro
 
 from sonde._internal.errors import LARGEST, SondeError, did_you_mean, positive, whole
+from sonde._internal.past import Past
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
+from sonde.data import SystemSpec
 from sonde.evaluation import Metric, Schema, TaskSetup
 from sonde.evaluation._stopping import StoppingRule, stopping_rule
 from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
@@ -60,6 +62,11 @@ class RunConfig:
     """How far the model's uncertainty is trusted."""
     exploration_task: str | None = None
     """The task that h-ucrl explores for, by name or as FILE.py:NAME; other methods take none."""
+    delay: int = 0
+    """Steps by which actions act late, at most; the actions that are on their way then belong to the state."""
+    history: int = 1
+    """Observations that determine the state together: 1 for the present one alone, 2 with the one before and the action between
+    them, and so on. More than 1 is for systems whose measurements leave something out, such as velocities."""
     rounds: int = 10
     """Rounds of planning, measuring and learning; with `until`, the most that there may be."""
     horizon: int = 100
@@ -138,7 +145,7 @@ class RunConfig:
                 f"config: evaluation_imagination {type(self.evaluation_imagination).__name__} needs an ensemble, and "
                 f"{type(self.model).__name__} has no members; use the model pe, or the imagination mean"
             )
-        _ = self.stopping_rule, Schema(self.world, self.metrics)
+        _ = self.stopping_rule, self.past, Schema(self.world, self.metrics)
 
     def _check_tasks(self) -> None:
         """Whether the tasks exist and can be solved; a user's file is read when a run is created or asked for the task."""
@@ -166,6 +173,16 @@ class RunConfig:
     def seed_list(self) -> tuple[int, ...]:
         """All seeds."""
         return tuple(range(self.first_seed, self.first_seed + self.seeds))
+
+    @property
+    def past(self) -> Past:
+        """What of the past belongs to the state."""
+        return Past(self.delay, self.history)
+
+    @property
+    def spec(self) -> SystemSpec:
+        """The system as an `Explorer` needs to know it."""
+        return dataclasses.replace(self.world.spec, past=self.past)
 
     @property
     def steps(self) -> int:
@@ -224,6 +241,7 @@ class RunConfig:
             rollouts=self.evaluation_rollouts,
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
+            past=self.past,
         )
 
 

@@ -232,7 +232,7 @@ class Experiment:
         goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
         policy = plan_task(setup, Learned(explorer.posterior, explorer.data), explorer.keys())
         store.save_policies({setup.name: policy})
-        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals)
+        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals, explorer.spec)
 
     def _setup(self, task: str | RewardFunction | Task | GoalTask) -> TaskSetup:
         world = self.config.world
@@ -244,7 +244,7 @@ class Experiment:
             asked = checked_task(world, task, name)
         settings = self.config.settings_for(name)
         imagination = self.config.evaluation_imagination
-        return TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
+        return TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination, past=self.config.past)
 
     def _reject_if_finished(self) -> None:
         if self.finished:

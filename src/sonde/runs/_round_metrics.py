@@ -28,7 +28,8 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         first: Whether nothing had been measured before it, so that there was nothing to predict with.
     """
     explorer, trajectory = result.explorer, result.trajectory
-    visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
+    inputs = explorer.inputs(trajectory)
+    visited, unknown = (inputs.states, inputs.actions), np.full(explorer.num_seeds, np.nan)
     planned = trajectory.planned_information
     return {
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
@@ -38,9 +39,9 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
             if first
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
-        **({} if first else coverage_metrics(result.before, trajectory)),
+        **({} if first else coverage_metrics(result.before, inputs, config.past)),
         **choice_metrics(explorer),
-        **model_metrics(explorer.posterior, explorer.data, config.world),
+        **model_metrics(explorer.posterior, explorer.data, config.world, config.past),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),

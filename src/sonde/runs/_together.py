@@ -69,7 +69,7 @@ class FitSizes:
 
     model: Model
     states: int
-    actions: int
+    inputs: int
     capacity: int
     steps_per_round: int
     holdout: float
@@ -82,8 +82,8 @@ class FitSizes:
         Args:
             config: The config.
         """
-        spec, sizes = config.world.spec, (config.data_capacity, config.steps)
-        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, config.confidence.holdout, config.data)
+        spec, sizes = config.spec, (config.data_capacity, config.steps)
+        return cls(config.model, spec.state_dim, spec.input_dim, *sizes, config.confidence.holdout, config.data)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:

@@ -50,6 +50,18 @@ class World(abc.ABC):
         """Tasks by name: a reward function, a `Task` with a success criterion, or a `GoalTask`."""
         return {}
 
+    def tasks_from(self, names: tuple[str, ...]) -> Mapping[str, RewardFunction | Task | GoalTask]:
+        """Tasks whose rewards follow from some entries of the state, for systems of which no more is measured.
+
+        Args:
+            names: Names of the entries, in the order in which rewards get them.
+
+        Returns:
+            Tasks by name; by default none.
+        """
+        del names
+        return {}
+
     def for_task(self, task: str) -> "World":
         """Return the variant of the system on which a task is solved, for example with other initial states.
 

@@ -73,7 +73,7 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
     Returns:
         The errors; or why there are none, in a sentence.
     """
-    points = reachable_set(store.config.world)
+    points = reachable_set(store.config.world, store.config.past)
     if points is not None:
         given = points.states, points.actions, points.next_states
         rmse, inside = (np.asarray(part) for part in _on_points(explorer.posterior, *given))
@@ -86,7 +86,8 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
         return "There are no errors to show yet: the first round was measured before there was a model to predict it."
     if before not in (0, *store.checkpoints()):
         return f"The model from before round {explorer.round} is not on disk, so its errors on that round are not known."
-    return _before_the_round(restore_explorer(store, before), store.load_data(explorer.round)[-1], explorer.round)
+    measured = explorer.inputs(store.load_data(explorer.round)[-1])
+    return _before_the_round(restore_explorer(store, before), measured, explorer.round)
 
 
 def _before_the_round(earlier: Explorer, measured: Trajectory, round_number: int) -> ModelErrors:
