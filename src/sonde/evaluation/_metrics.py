@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from sonde._internal.lockstep import in_chunks
 from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
-from sonde.data import Data
+from sonde.data import Data, Trajectory
 from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._windows import reachable_with_past
 from sonde.models import RBF, Posterior
@@ -215,6 +215,21 @@ def prediction_errors(
         "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
         "information_rank": np.array([rank_correlation(*seed) for seed in points]),
     }
+
+
+@double_precision
+def errors_after(posterior: Posterior, inputs: Trajectory) -> np.ndarray:
+    """Errors of the mean of a posterior.
+
+    Args:
+        posterior: The posterior, with a leading axis S.
+        inputs: Measurements [S, T, ...], with the past before their actions if it belongs to the state.
+
+    Returns:
+        Measured minus predicted next states [S, T, dx].
+    """
+    predict = functools.partial(_predict_rounds, posterior)
+    return inputs.next_states - in_blocks(predict, inputs.states, inputs.actions).mean
 
 
 def rank_correlation(one: Float[np.ndarray, " N"], other: Float[np.ndarray, " N"]) -> float:

@@ -22,6 +22,7 @@ from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
 from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.models import Auto
 from sonde.runs import _columns
 from sonde.runs._callbacks import PHASES, Callback, Row
@@ -252,7 +253,9 @@ class ProgressDisplay(Callback):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        self.stalls = stall_warning(rows, self.config.method, self.config.model)
+        stalls = stall_warning(rows, self.config.method, self.config.model)
+        incomplete = incomplete_warning(rows, self.config.past)
+        self.stalls = " ".join(filter(None, (incomplete, stalls))) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:
         for key, curve in self.curves.items():

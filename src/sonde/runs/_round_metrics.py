@@ -9,7 +9,8 @@ from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
 from sonde.evaluation._coverage import coverage_metrics
-from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._metrics import errors_after, model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._whiteness import whiteness_metrics
 from sonde.explorer import Explorer
 from sonde.models import Auto, Calibration
 from sonde.models._calibration import LEVELS, calibration_error
@@ -40,6 +41,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
         **({} if first else coverage_metrics(result.before, inputs, config.past)),
+        **whiteness_metrics(trajectory, errors_after(explorer.posterior, inputs), config.past),
         **choice_metrics(explorer),
         **model_metrics(explorer.posterior, explorer.data, config.world, config.past),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),

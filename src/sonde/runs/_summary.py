@@ -27,6 +27,7 @@ from sonde.evaluation import (
     score_on_model,
 )
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
@@ -205,7 +206,8 @@ def how_it_ended(store: RunStore) -> str | None:
     rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
     ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
-    return " ".join(filter(None, (ending, stall_warning(last, config.method, config.model)))) or None
+    said = ending, incomplete_warning(last, config.past), stall_warning(last, config.method, config.model)
+    return " ".join(filter(None, said)) or None
 
 
 def command() -> str:

@@ -159,9 +159,7 @@ class _Wrapper(HostWorld, abc.ABC):
         """Reject a system that Sonde cannot run."""
         if not isinstance(self.world, JaxWorld | HostWorld):
             name = type(self.world).__name__
-            raise SondeError(
-                f"{type(self).__name__}: Sonde cannot run {name}, so it cannot be inside; choose another"
-            )
+            raise SondeError(f"{type(self).__name__}: Sonde cannot run {name}, so it cannot be inside; choose another")
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from sonde._internal.errors import SondeError
 from sonde.evaluation import MetricSpec, Schema
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs._config import RunConfig, world_label
 from sonde.runs._store import RunStore
 from sonde.runs.figures._style import LINE_STYLES, LOOKS, OTHER_LOOK, STYLE, file_format, save_figure, scale_y
@@ -144,8 +145,9 @@ def _stalls(groups: Sequence[Group]) -> list[str]:
     for group, label in zip(groups, labels(groups), strict=True):
         end = max(row["round"] for row in group.rows)
         last = [row for row in group.rows if row["round"] == end]
-        sentence = stall_warning(last, group.config.method, group.config.model)
-        found += textwrap.wrap(f"{label}: {sentence}", 110) if sentence else []
+        stalls = stall_warning(last, group.config.method, group.config.model)
+        for sentence in filter(None, (incomplete_warning(last, group.config.past), stalls)):
+            found += textwrap.wrap(f"{label}: {sentence}", 110)
     return found
 
 
