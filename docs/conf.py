@@ -56,6 +56,7 @@ navigation = {
         "own-system",
         "gymnasium",
         "data",
+        "hidden-state",
         "runs",
         "report",
         "trackers",

@@ -22,7 +22,7 @@ from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_source
 from sonde.solvers import ICEM, Solver
-from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
+from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
 """Most seeds of a run, which are all held in memory."""
@@ -265,11 +265,18 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
     data = None if config.data is None else absolute_source(config.data)
-    world = config.world
-    if isinstance(world, GymWorld):
-        world = dataclasses.replace(world, env=with_absolute_path(world.env))
+    world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
     return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data)
+
+
+def _with_absolute_path(world: World) -> World:
+    """The same world, if its environment is a file, or that of the world inside it."""
+    if isinstance(world, GymWorld):
+        return dataclasses.replace(world, env=with_absolute_path(world.env))
+    if isinstance(world, Delayed | Observed):
+        return dataclasses.replace(world, world=_with_absolute_path(world.world))
+    return world
 
 
 def world_label(world: World) -> str:
@@ -280,6 +287,8 @@ def world_label(world: World) -> str:
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
+    if isinstance(world, Delayed | Observed):
+        return f"{world_label(world.world)}, {'delayed' if isinstance(world, Delayed) else 'observed in part'}"
     if isinstance(world, OwnSystem):
         return f"system of {', '.join(world.states)}"
     known = next((name for name, kind in WORLDS.items() if type(world) is kind), None)
