@@ -16,6 +16,8 @@ from sonde._internal.errors import SondeError
 from sonde._internal.measured import EXTREME, real_numbers
 from sonde._internal.past import NO_PAST, Past
 
+__all__ = ["Data", "Past", "SystemSpec", "Trajectory"]
+
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
 
