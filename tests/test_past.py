@@ -73,14 +73,10 @@ def test_memory_recalls_what_trajectories_hold(past):
 def test_past_moves_alike_in_jax_and_numpy():
     past, rng = Past(1, 2), np.random.default_rng(0)
     before, x, u, x_next = (rng.normal(size=(3, size)) for size in (past.size(2, 1), 2, 1, 2))
-    with double_precision_scope():
+    with jax.enable_x64(True):
         found = past.moved(*map(jnp.asarray, (before, x, u, x_next)))
     np.testing.assert_array_equal(np.asarray(found), past.moved(before, x, u, x_next))
     np.testing.assert_array_equal(past.moved(before, x, u, x_next), np.hstack([x_next - x, u, before[:, 2:3]]))
-
-
-def double_precision_scope():
-    return jax.experimental.enable_x64() if hasattr(jax.experimental, "enable_x64") else jax.enable_x64(True)
 
 
 @pytest.mark.parametrize("wrong", [{"delay": -1}, {"delay": True}, {"history": 0}])
@@ -123,7 +119,7 @@ def test_visited_states_have_the_past_that_models_are_given():
     explorer = Explorer(METHODS["random"], SMALL_GP, TINY, SystemSpec(("a", "b"), ("u",), past), capacity=40, seeds=(0, 1))
     explorer.tell(measured())
     problem = ControlProblem(explorer.posterior, Mean(), InformationGain(), 2, 1, past=past)
-    with double_precision_scope():
+    with jax.enable_x64(True):
         visited = problem.visited(explorer.data)
     expected = measured().with_past(past)
     np.testing.assert_array_equal(visited.states[:, :12], np.concatenate([expected.states, expected.actions[..., :-1]], -1))
@@ -143,7 +139,7 @@ def test_delayed_world_is_the_world_with_earlier_actions():
     for t, u in enumerate(actions):
         after = copies.step(u).next_states
         for copy in range(2):
-            with double_precision_scope():
+            with jax.enable_x64(True):
                 expected = plain.dynamics(jnp.asarray(x[copy]), jnp.asarray(waiting[0][copy]))
             np.testing.assert_allclose(after[copy], expected, atol=1e-12)
         waiting, x = [waiting[1], u], after
@@ -156,7 +152,7 @@ def test_delayed_world_is_the_world_with_earlier_actions():
 def test_observed_world_shows_some_entries_and_rewards_need_no_others():
     world = Observed(Pendulum(), ("cos th", "sin th"))
     plain, copies = Pendulum(), world.open(1)
-    with double_precision_scope():
+    with jax.enable_x64(True):
         x, u = jnp.asarray([0.6, 0.8, -2.0]), jnp.asarray([0.3])
         x_next = plain.dynamics(x, u)
         found = world.tasks["swing-up"](x[:2], u, x_next[:2])
@@ -172,7 +168,7 @@ def test_observed_world_shows_some_entries_and_rewards_need_no_others():
 def test_reachable_transitions_of_a_complete_world_obey_its_dynamics():
     past = Past(2, 1)
     found = reachable_with_past(Pendulum(), past)
-    with double_precision_scope():
+    with jax.enable_x64(True):
         expected = jax.vmap(Pendulum().dynamics)(jnp.asarray(found.states[:50]), jnp.asarray(found.actions[:50, -1:]))
     np.testing.assert_allclose(found.next_states[:50], expected, atol=1e-12)
     assert found.actions.shape[1] == 3 and reachable_with_past(OwnSystem(), past) is None
