@@ -18,7 +18,7 @@ from typing import ClassVar
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from sonde import Learned, RunConfig, evaluate, preset
 from sonde._internal.precision import double_precision
