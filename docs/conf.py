@@ -59,6 +59,7 @@ navigation = {
         "data",
         "known-physics",
         "drift",
+        "hidden-state",
         "runs",
         "report",
         "trackers",

@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
 from sonde._internal.measured import EXTREME, real_numbers
+from sonde._internal.past import NO_PAST, Past
+
+__all__ = ["Data", "Past", "SystemSpec", "Trajectory"]
 
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
@@ -29,6 +32,8 @@ class SystemSpec:
     """A short name for each state dimension."""
     action_names: tuple[str, ...]
     """A short name for each action dimension."""
+    past: Past = NO_PAST
+    """What of the past belongs to the state, besides the dimensions above; by default nothing."""
 
     def __post_init__(self):
         """Reject empty and ambiguous names."""
@@ -60,6 +65,16 @@ class SystemSpec:
     def action_dim(self) -> int:
         """Number of action dimensions."""
         return len(self.action_names)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """A name for each number that a model is given beside the state: the past, then the action."""
+        return (*self.past.names(self.state_names, self.action_names), *self.action_names)
+
+    @property
+    def input_dim(self) -> int:
+        """Number of inputs: the past and the action; without a past, the number of action dimensions."""
+        return self.past.size(self.state_dim, self.action_dim) + self.action_dim
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,24 @@ class Trajectory:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
                 flags[name] = array if name in PREDICTED else array.astype(bool)
         return flags
+
+    def with_past(self, past: Past) -> "Trajectory":
+        """Put the past of each step before its action, as models take it.
+
+        Args:
+            past: What belongs to the past.
+
+        Returns:
+            The same measurements [S, T, ...] with inputs [S, T, p + du] in place of actions; the past is 0 where an episode
+            begins.
+        """
+        if not past:
+            return self
+        begins = np.zeros(self.states.shape[:2], bool)
+        if self.ended is not None:
+            begins[:, 1:] = self.ended[:, :-1]
+        known = past.along(self.states, self.actions, begins)
+        return replace(self, actions=np.concatenate([known, self.actions], axis=-1))
 
     def joined(self, *others: "Trajectory") -> "Trajectory":
         """Concatenate rollouts along time into the trajectory of one round.

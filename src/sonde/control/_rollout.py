@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep_rollouts, one_seed
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, seeds_of
 from sonde.control._controller import Controller
@@ -79,6 +80,7 @@ def compiled_rollout(
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
     starts: Float[Array, "seeds rollouts dx"] | None = None,
+    past: Past = NO_PAST,
 ) -> Steps:
     """Plan, act and step for all rollouts of all seeds, as one compiled call.
 
@@ -89,6 +91,7 @@ def compiled_rollout(
         keys: Randomness of each rollout.
         goals: Goal of each rollout, if the task has goals.
         starts: State in which each rollout starts; by default the world draws it.
+        past: What of the past belongs to the states that the policy sees.
     """
 
     def one_rollout(policy: Policy, key, goal, start):
@@ -96,13 +99,16 @@ def compiled_rollout(
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
-            x, state = carry
-            u, state, planned = policy.act(state, x, jax.random.fold_in(plan_key, t))
+            x, before, state = carry
+            full = jnp.concatenate([x, before]) if past else x
+            u, state, planned = policy.act(state, full, jax.random.fold_in(plan_key, t))
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
-            return (x_next, state), Steps(x, u, x_next, planned, policy.checked(state))
+            moved = past.moved(before, x, u, x_next)
+            return (x_next, moved, state), Steps(x, u, x_next, planned, policy.checked(state))
 
         x = world.reset(for_purpose(key, "reset")) if start is None else start
-        return jax.lax.scan(step, (x, policy.initial_state()), jnp.arange(horizon))[1]
+        before = jnp.zeros(past.size(world.state_dim, world.action_dim), x.dtype)
+        return jax.lax.scan(step, (x, before, policy.initial_state()), jnp.arange(horizon))[1]
 
     return lockstep_rollouts(one_rollout)(policy, keys, goals, starts)
 
@@ -237,7 +243,7 @@ def compiled_trajectories(
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
     given = None if starts is None else jnp.asarray(starts)
-    return compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given).by_rollout()
+    return compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given, policy.past).by_rollout()
 
 
 def step_through(

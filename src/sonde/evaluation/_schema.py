@@ -72,6 +72,30 @@ DRIFT = MetricSpec(
     "fewer than five.",
     drawn=False,
 )
+WHITENESS = MetricSpec(
+    "whiteness",
+    "Whiteness of the errors",
+    "p-value",
+    "p-value of the test that the errors of the model after the round, on the round's measurements, do not depend on actions "
+    "and observations from before the state; an F-test of linear regressions, corrected for the number of outputs.",
+    drawn=False,
+)
+PAST_EXPLAINS = MetricSpec(
+    "past_explains",
+    "Errors that the past explains",
+    "stds of the changes",
+    "Std of the part of these errors that the past explains in blocks unknown to the regression, in stds of the round's "
+    "changes of the state, largest over outputs; with a small p-value, above 0.05 the state is incomplete (`--delay`, "
+    "`--history`).",
+    drawn=False,
+)
+PAST_DELAY = MetricSpec(
+    "past_delay",
+    "Delay that explains the errors",
+    "steps",
+    "The delay with which earlier actions alone explain nine tenths of that; missing where observations are needed.",
+    drawn=False,
+)
 LATE_ACTIONS = MetricSpec(
     "late_actions",
     "Late actions",
@@ -169,6 +193,9 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     OVERCONFIDENCE,
     INFORMATION_RANK,
     DRIFT,
+    WHITENESS,
+    PAST_EXPLAINS,
+    PAST_DELAY,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError
-from sonde.data import Data
+from sonde.data import Data, SystemSpec
 
 UNROLL = 10
 """Steps of a plan that are compiled in a row for a GPU: it computes one in less time than the host needs to start it."""
@@ -157,6 +157,14 @@ class Model(abc.ABC):
     def informed(self) -> bool:
         """Whether predictions before any data rest on more than the model's own prior, such as known physics."""
         return False
+
+    def check_system(self, spec: SystemSpec) -> None:
+        """Reject a system that it cannot learn.
+
+        Args:
+            spec: The system.
+        """
+        return
 
     @property
     def ensemble_size(self) -> int:

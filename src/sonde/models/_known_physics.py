@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import with_absolute_path
-from sonde.data import Data
+from sonde.data import Data, SystemSpec
 from sonde.models._base import Model
 from sonde.models._normaliser import Normaliser
 from sonde.models._physics import (
@@ -70,6 +70,15 @@ class KnownPhysics(Model):
         if isinstance(self.prior, str):
             object.__setattr__(self, "prior", with_absolute_path(self.prior))
         object.__setattr__(self, "ranges", checked_ranges(self.ranges))
+
+    def check_system(self, spec: SystemSpec) -> None:
+        """Reject systems whose state has a past: the physics is a function of the present state and action."""
+        if spec.past:
+            raise SondeError(
+                "known physics predicts from the present state and action, and with --delay or --history the past counts too: "
+                "leave out the prior, or these"
+            )
+        self.model.check_system(spec)
 
     @property
     def informed(self) -> bool:

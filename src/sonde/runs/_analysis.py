@@ -41,6 +41,8 @@ def learned_system(explorer: Explorer, world: World, seed_index: int = 0, refit:
     """
     if explorer.transitions == 0:
         raise SondeError("analysis: the explorer has no measurements yet; tell it at least one round")
+    if explorer.spec.past:
+        raise SondeError("analysis: a state with a past (delay, history) cannot be analysed; analyse a run without")
     posterior = refitted(explorer, seed_index) if refit else one_seed(explorer.posterior, seed_index)
     return LearnedSystem(posterior, world, _visited(explorer, seed_index))
 
@@ -156,7 +158,7 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
     rule = rkhs_rule(config)
     beta = np.asarray(rule.from_information(jax.numpy.asarray(information), jax.jit(exact_mean_norm)(posterior, data)))
     found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": rule.delta}
-    reachable = reachable_set(config.world)
+    reachable = reachable_set(config.world, config.past)
     if reachable is not None:
         candidates = np.concatenate([reachable.states, reachable.actions], axis=-1)
         gamma = greedy_information(prior, candidates, explorer.transitions)[-1]

@@ -24,6 +24,7 @@ from sonde.evaluation._constraints import constraint_warnings
 from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.models import Auto
 from sonde.models._known_physics import learner_of
 from sonde.runs import _columns
@@ -258,6 +259,7 @@ class ProgressDisplay(Callback):
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
         warnings = [
+            incomplete_warning(rows, self.config.past),
             stall_warning(rows, self.config.method, self.config.model),
             drift_warning(rows, self.config.confidence),
         ]

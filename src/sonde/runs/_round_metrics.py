@@ -11,7 +11,8 @@ from sonde.evaluation import Metric, RoundResult
 from sonde.evaluation._constraints import constraint_metrics
 from sonde.evaluation._coverage import coverage_metrics
 from sonde.evaluation._evaluate import rewards_of_steps
-from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._metrics import errors_after, model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._whiteness import whiteness_metrics
 from sonde.explorer import Explorer
 from sonde.models import Auto, Calibration, KnownPhysics
 from sonde.models._calibration import LEVELS, calibration_error
@@ -32,7 +33,8 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
         first: Whether there was nothing to predict it with: no measurements, and no prior.
     """
     explorer, trajectory = result.explorer, result.trajectory
-    visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
+    inputs = explorer.inputs(trajectory)
+    visited, unknown = (inputs.states, inputs.actions), np.full(explorer.num_seeds, np.nan)
     planned = trajectory.planned_information
     return {
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
@@ -42,10 +44,11 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
             if first
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
-        **({} if first else coverage_metrics(result.before, trajectory)),
+        **({} if first else coverage_metrics(result.before, inputs, config.past)),
+        **whiteness_metrics(trajectory, errors_after(explorer.posterior, inputs), config.past),
         **choice_metrics(explorer),
         **physics_metrics(explorer),
-        **model_metrics(explorer.posterior, explorer.recent, config.world),
+        **model_metrics(explorer.posterior, explorer.recent, config.world, config.past),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),

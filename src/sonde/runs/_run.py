@@ -83,7 +83,7 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
         method,
         config.model,
         config.solver,
-        config.world.spec,
+        config.spec,
         capacity=config.data_capacity + (0 if initial_data is None else initial_data.states.shape[-2]),
         seeds=config.seed_list,
         confidence=config.confidence,

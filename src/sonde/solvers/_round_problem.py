@@ -79,9 +79,10 @@ def _bonus_weight(problem: ControlProblem, data: Data, key: Key[Array, ""], roun
     objective = problem.objective
     assert isinstance(objective, TaskPlusBonus)
     states_key, actions_key = jax.random.split(key)
-    states = sample_states(data, STEPS, states_key)
+    full = sample_states(problem.visited(data), STEPS, states_key)
+    states, past = jnp.split(full, [problem.state_dim], axis=-1)
     actions = jax.random.uniform(actions_key, (STEPS, problem.action_dim), states.dtype, -1.0, 1.0)
-    predictions = predict_many(problem.posterior, states, actions)
+    predictions = predict_many(problem.posterior, states, jnp.concatenate([past, actions], axis=-1))
     # the steps of one particle, which need not follow each other
     steps = jax.tree.map(lambda leaf: leaf[None], (states, predictions.mean, predictions))
     imagined = Imagined(steps[0], actions, *steps[1:], problem.goal)

@@ -63,6 +63,18 @@ class World(abc.ABC):
         """A cautious feedback u = f(x) in JAX that brings the system to rest; None if there is none."""
         return None
 
+    def tasks_from(self, names: tuple[str, ...]) -> Mapping[str, RewardFunction | Task | GoalTask]:
+        """Tasks whose rewards follow from some entries of the state, for systems of which no more is measured.
+
+        Args:
+            names: Names of the entries, in the order in which rewards get them.
+
+        Returns:
+            Tasks by name; by default none.
+        """
+        del names
+        return {}
+
     def for_task(self, task: str) -> "World":
         """Return the variant of the system on which a task is solved, for example with other initial states.
 

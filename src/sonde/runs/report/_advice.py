@@ -10,6 +10,7 @@ from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import FALLBACK, LATE_ACTIONS, OVERCONFIDENCE, VIOLATIONS
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs.report._html import number
 from sonde.runs.report._subjects import Subject
 from sonde.worlds import has_simulator
@@ -62,6 +63,10 @@ def _change(subject: Subject) -> Iterator[Finding]:
 def _model(subject: Subject) -> Iterator[Finding]:
     """Stalling, overconfidence, and what the model itself warns of."""
     last, config, here = subject.last, subject.config, subject.number
+    incomplete = incomplete_warning(last, config.past)
+    if incomplete:
+        said, _, remedy = incomplete.partition("; ")
+        yield Finding(here, "Incomplete state", f"{said}.", _sentence(remedy))
     stalls = stall_warning(last, config.method, config.model)
     if stalls:
         said, _, remedy = stalls.partition("; ")

@@ -74,7 +74,7 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
     Returns:
         The errors; or why there are none, in a sentence.
     """
-    points = reachable_set(store.config.world)
+    points = reachable_set(store.config.world, store.config.past)
     if points is not None:
         given = points.states, points.actions, points.next_states
         rmse, inside = (np.asarray(part) for part in _on_points(explorer.posterior, *given))
@@ -92,7 +92,7 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
             raise
         # also if it was deleted just now, by a process that adds to the run
         return f"The model from before round {explorer.round} is not on disk, so its errors on that round are not known."
-    return _before_the_round(earlier, store.load_data(explorer.round)[-1], explorer.round)
+    return _before_the_round(earlier, explorer.inputs(store.load_data(explorer.round)[-1]), explorer.round)
 
 
 def _before_the_round(earlier: Explorer, measured: Trajectory, round_number: int) -> ModelErrors:

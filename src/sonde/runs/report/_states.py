@@ -71,7 +71,7 @@ def visited(explorer: Explorer, world: World, steps: Sequence[int]) -> States:
     states = np.asarray(explorer.data.states[0, :count])[kept]
     # as many points as the field has, so that both are computed by one compiled program
     padded = np.resize(states, (GRID, GRID, states.shape[1]))
-    uncertainty = uncertainty_field(explorer.posterior, padded, explorer.spec.action_dim).reshape(-1)[: len(kept)]
+    uncertainty = uncertainty_field(explorer.posterior, padded, explorer.spec.input_dim).reshape(-1)[: len(kept)]
     rounds = np.repeat(np.arange(len(steps) + 1), [explorer.initial, *steps])[kept]
     names = list(world.state_names)[:MAX_COLUMNS]
     columns, points, ranges = names, states[:, : len(names)], [None] * len(names)
@@ -93,7 +93,7 @@ def _on_plane(found: States, explorer: Explorer, plane: Plane, states: np.ndarra
     if plane.to_state is not None:
         limits = [span(shown, values) for shown, values in zip(spans, (a, b), strict=True)]
         grid = np.meshgrid(*(np.linspace(*each, GRID) for each in limits))
-        found.field = uncertainty_field(explorer.posterior, plane.to_state(*grid), explorer.spec.action_dim)
+        found.field = uncertainty_field(explorer.posterior, plane.to_state(*grid), explorer.spec.input_dim)
     return found
 
 
