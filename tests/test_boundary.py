@@ -240,7 +240,7 @@ QUICK = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCh
 def test_any_value_of_an_option_is_taken_or_rejected(place, word, monkeypatch, capsys, tmp_path_factory):
     name, path = place
     option = f"--{'.'.join(path).replace('_', '-').removeprefix('confidence.')}"
-    monkeypatch.setattr(_explore, "run_and_draw", lambda *_: None)
+    monkeypatch.setattr(_explore, "run_and_draw", lambda *_, **__: None)
     out = tmp_path_factory.mktemp("option") / "run"
     assert call(monkeypatch, "explore", name, option, word, "--out", str(out)) in (0, 2)
     assert "Traceback" not in "".join(capsys.readouterr())

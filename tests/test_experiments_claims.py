@@ -357,7 +357,7 @@ def test_values_that_are_not_finite_decide_nothing(strange):
 
 
 def test_unknown_claim_is_rejected():
-    with pytest.raises(SondeError, match="unknown claim 'C10'; expected one of: C1, C2"):
+    with pytest.raises(SondeError, match="unknown claim 'C10'; did you mean 'C1'\\? expected one of: C1, C2"):
         judge_claims(Results([]), ["C10"])
 
 

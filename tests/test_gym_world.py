@@ -338,7 +338,7 @@ def test_resuming_from_another_folder_repeats_the_run(documented, tmp_path, monk
 def test_config_keeps_tasks_options_and_parts(folder, tmp_path, monkeypatch):
     """What the command line names relative to a folder is in the run's config.json, with absolute paths."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(_explore, "run_and_draw", lambda store, *_: store.publish())
+    monkeypatch.setattr(_explore, "run_and_draw", lambda store, *_, **__: store.publish())
     options = [
         "--method",
         "h-ucrl",
@@ -361,7 +361,7 @@ def test_config_keeps_tasks_options_and_parts(folder, tmp_path, monkeypatch):
 
 def test_worlds_can_be_explored_by_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(_explore, "run_and_draw", lambda store, *_: store.publish())
+    monkeypatch.setattr(_explore, "run_and_draw", lambda store, *_, **__: store.publish())
     assert call(monkeypatch, "explore", "mountain-car", "--model", "gp") == 0
     config = RunStore.open(tmp_path / "runs" / "mountain-car-opax").config
     assert (config.world, config.model) == (WORLDS["mountain-car"](), GaussianProcess())

@@ -239,7 +239,17 @@ def run_program(program: str, env: Mapping[str, str] = os.environ, cwd: Path | N
     """Run a program in another process, where the modules of the tests can be imported."""
     path = os.pathsep.join([str(FOLDER), str(FOLDER.parent / "src"), str(FOLDER.parent)])
     command = [sys.executable, "-c", program]
+    # wandb's service of this process would serve the other one too, and hold its runs after a kill
+    env = {key: value for key, value in env.items() if key != "WANDB_SERVICE"}
     return subprocess.run(command, env={**env, "PYTHONPATH": path}, cwd=cwd, capture_output=True, text=True)
+
+
+def set_wandb_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set WANDB_MODE; wandb reads it once in a process, which an earlier test may have made it do."""
+    import wandb
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    wandb.teardown()
 
 
 KILLS = {
@@ -256,7 +266,7 @@ def test_killed_and_resumed_run_has_no_gap_and_no_double_points(moment, tmp_path
     ended = run_program(program)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     assert RunStore.open(folder).checkpoints()[-1] == 2 and is_behind(folder, [TensorBoard()])
-    monkeypatch.setenv("WANDB_MODE", "offline")
+    set_wandb_offline(monkeypatch)
     names = ["tensorboard", *(["wandb"] if moment == "after" else [])]
     assert tracks_in(folder) == names
     assert call(monkeypatch, "resume", str(folder), "--track", *names) == 0
@@ -511,7 +521,7 @@ def test_folder_says_neither_that_nor_where_to_send_anything(tracked, tmp_path, 
     assert call(monkeypatch, "resume", str(folder)) == 0
     assert "'--track tensorboard wandb trackio' sends them what they miss" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in (folder / "tracks").rglob("*") if path.is_file()} == before
-    monkeypatch.setenv("WANDB_MODE", "offline")
+    set_wandb_offline(monkeypatch)
     assert call(monkeypatch, "resume", str(folder), "--track", "wandb") == 2
     assert "has a track of wandb at https://example.invalid/evil, and your settings say" in capsys.readouterr().err
 

@@ -93,8 +93,9 @@ def run_sweep(
     missing = [batch for batch in batches if not batch.finished]
     # here, where the folders are: elsewhere they would be computed again
     gaps = [batch for batch in batches if batch.finished and _has_gap(batch, callbacks)]
-    failures = LocalBackend(1).run(gaps, sent, watch or (lambda running: None))
-    return failures | (backend or LocalBackend()).run(missing, sent, watch or (lambda running: None))
+    watch = watch or (lambda running: None)
+    failures = LocalBackend(1).run(gaps, sent, watch) if gaps else {}
+    return failures | (backend or LocalBackend()).run(missing, sent, watch)
 
 
 def _has_gap(batch: Batch, callbacks: Sequence[Callback]) -> bool:
