@@ -1,6 +1,5 @@
 """Trackers: what other readers read back is metrics.jsonl, also after kills, failures and going back."""
 
-import functools
 import importlib.util
 import json
 import os
@@ -23,7 +22,6 @@ from PIL import Image
 
 from command_line import call
 from sonde._internal.errors import SondeError
-from sonde.explorer import Explorer
 from sonde.methods import METHODS
 from sonde.runs import Callback, Experiment, explore, explore_together
 from sonde.runs._codec import to_json
@@ -404,16 +402,10 @@ def finished(tmp_path_factory) -> RunStore:
     return RunStore.open(folder)
 
 
-@functools.cache
-def beginning(folder: Path) -> Explorer:
-    """The explorer before the first round, which `follow` does not change."""
-    return restore_explorer(RunStore.open(folder), 0)
-
-
 def follow(store: RunStore, tracker: Tracker, done: int, until: int) -> None:
     """What a process does that goes on with a run after some rounds, and ends after others."""
     rows, partial = store.load_metrics(), RunStore.open(store.folder)
-    tracker.on_run_opened(partial, beginning(store.folder))
+    tracker.on_run_opened(partial, restore_explorer(store, 0))
     of = lambda first, last: [row for row in rows if first <= row["round"] <= last]
     tracker.on_run_start(store.config, of(1, done))
     for number in range(done + 1, until + 1):
