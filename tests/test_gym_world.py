@@ -201,7 +201,7 @@ def test_time_step_and_plane_come_from_the_environment(folder):
         ("{}/toys.py:image", "got 27648"),
         ("{}/toys.py:nothing", "must create a gymnasium.Env, got NoneType"),
         ("{}/toys.py:Unmakeable", "RuntimeError: no licence"),
-        ("{}/toys.py:Missing", "has no 'Missing'; it has: "),
+        ("{}/toys.py:Missing", "has no 'Missing'; it has: Box"),
         ("{}/nowhere.py:Toy", "there is no file"),
         ("Hoper-v5", "did you mean 'Hopper-v5'?"),
         ("not an id", "FILE.py:NAME"),

@@ -19,24 +19,30 @@ explorer.tell(measured)
 
 # hold the state at 0.5; everything has a leading axis of seeds, and starts and keys one of rollouts too
 task = TaskReward(lambda x, u, x_next: -((x_next[0] - 0.5) ** 2))
-problem = ControlProblem(explorer.posterior.differentiable(), Pessimistic(beta=2.0), task, state_dim=1, action_dim=1)
-starts, keys = jnp.zeros((1, 2, 1)), jax.random.split(jax.random.key(0), (1, 2))
+with jax.enable_x64(True):  # a posterior of Gaussian processes is in double precision
+    posterior = explorer.posterior.differentiable()
+    problem = ControlProblem(posterior, Pessimistic(beta=2.0), task, state_dim=1, action_dim=1)
+    policy = PlanningPolicy(problem, planner)
+    starts, keys = jnp.zeros((1, 2, 1)), jax.random.split(jax.random.key(0), (1, 2))
 
 # %% most_robust, ModelReturns
 from sonde.solvers.adversarial import ModelReturns, most_robust
 
-policy, returns = most_robust([PlanningPolicy(problem, planner)], problem, starts, 4, keys)
+with jax.enable_x64(True):
+    chosen, returns = most_robust([policy], problem, starts, 4, keys)
 print(returns.nominal, returns.guaranteed)  # [S]: if the mean is the truth; against the worst adversary
 assert isinstance(returns, ModelReturns)
 
 # %% mean_returns
 from sonde.solvers.adversarial import mean_returns
 
-print(mean_returns(PlanningPolicy(problem, planner), problem, 4, starts, keys, None).shape)  # (1, 2): seeds, rollouts
+with jax.enable_x64(True):
+    print(mean_returns(policy, problem, 4, starts, keys, None).shape)  # (1, 2): seeds, rollouts
 
 # %% with_region_share, REGION_SHARES
 from sonde.solvers.adversarial import REGION_SHARES, with_region_share
 
-beta = jnp.full((1, 1), 2.0)  # of each seed and output
-for share in REGION_SHARES:  # half and all of the region, against which cautious plans are made
-    print(share, with_region_share(explorer.posterior, beta, share).beta)
+with jax.enable_x64(True):
+    beta = jnp.full((1, 1), 2.0)  # of each seed and output
+    for share in REGION_SHARES:  # half and all of the region, against which cautious plans are made
+        print(share, with_region_share(posterior, beta, share).beta)

@@ -50,7 +50,7 @@ def load_from_file(name: str) -> Any:
     path, attribute = name.rsplit(":", 1)
     module = _module(str(Path(path).expanduser().absolute()))
     if not hasattr(module, attribute):
-        public = [n for n in vars(module) if not n.startswith("_")]
+        public = [n for n, value in vars(module).items() if not (n.startswith("_") or isinstance(value, types.ModuleType))]
         meant = did_you_mean(attribute, public)
         raise SondeError(f"{path} has no {attribute!r};{meant} it has: {', '.join(public) or 'nothing'}")
     return getattr(module, attribute)
