@@ -47,7 +47,7 @@ navigation = {
     "Start": ["getting-started", "choosing", "gallery"],
     "Notebooks": [
         *(f"notebooks/{name}" for name in ("pendulum", "uncertainty", "choosing-a-method", "choosing-a-model")),
-        *("notebooks/your-own-system", "notebooks/new-method", "notebooks/*"),
+        *("notebooks/your-own-system", "notebooks/exploring-safely", "notebooks/new-method", "notebooks/*"),
     ],
     "Concepts": ["concepts/index", "concepts/loop", "concepts/uncertainty", "concepts/optimism", "concepts/*"],
     "How-to guides": [
@@ -55,8 +55,11 @@ navigation = {
         "how-to/*",
         "own-system",
         "gymnasium",
+        "constraints",
         "data",
+        "known-physics",
         "drift",
+        "hidden-state",
         "runs",
         "report",
         "trackers",

@@ -15,7 +15,7 @@ from sonde._internal.randomness import for_purpose
 from sonde.imagination import Mean, Optimistic, TrajectorySampling
 from sonde.objectives import InformationGain, TaskReward
 from sonde.solvers import ControlProblem, Planner
-from sonde.solvers._base import first_action
+from sonde.solvers._base import planned_actions
 from sonde.worlds import Pendulum
 from tiny import TINY
 
@@ -102,7 +102,7 @@ def test_explorer_uses_a_planner_that_is_passed_as_an_object():
         for seed, plan_key in enumerate(for_purpose(explorer.keys(), "plan")):
             problem, key = one_seed(controller.policy.problem, seed), jax.random.split(jax.random.fold_in(plan_key, 0))[0]
             plan, _ = eqx.filter_jit(planner.plan)(problem, None, jnp.asarray(x[seed]), key)
-            np.testing.assert_allclose(actions[seed], first_action(problem, plan), atol=1e-12)
+            np.testing.assert_allclose(actions[seed], planned_actions(problem, plan)[0], atol=1e-12)
     assert not np.array_equal(actions[0], actions[1])
     for _ in range(2):
         explorer.tell(rollout(world, explorer.ask(), 5))

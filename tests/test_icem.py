@@ -13,7 +13,7 @@ from sonde.imagination import MemberTrajectories, Optimistic
 from sonde.models import Posterior, Prediction
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem, PlanningPolicy
-from sonde.solvers._base import first_action
+from sonde.solvers._base import planned_actions
 from sonde.solvers._icem import ICEMState
 
 
@@ -82,7 +82,7 @@ def test_receding_horizon_follows_the_optimal_controller(x64):
     best = x
     for step in range(15):
         found, state = plan(solver, problem, state, jnp.asarray(x), jax.random.key(step))
-        u = np.asarray(first_action(problem, found))
+        u = np.asarray(planned_actions(problem, found)[0])
         x = A @ x + B @ u
         cost += x @ Q @ x + u @ R @ u
         u = riccati(best)[1][0]
@@ -253,7 +253,7 @@ def test_controls_stay_within_their_limits(x64):
     for controls in (found, state.mean, state.kept):
         assert np.abs(controls).max() <= 1
     np.testing.assert_allclose(found, 1.0, atol=1e-6)
-    assert np.abs(first_action(problem, 3 * jnp.ones((5, 1)))) == 1
+    assert np.abs(planned_actions(problem, 3 * jnp.ones((5, 1)))[0]) == 1
 
 
 def test_plans_with_nonfinite_rewards_are_never_chosen(x64):

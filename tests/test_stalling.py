@@ -84,7 +84,7 @@ def test_sentence_has_the_numbers_and_what_to_change():
         assert advice in str(stall_warning(rows(STALLED), METHODS["opax"], model))
 
 
-@pytest.mark.parametrize("method", ["random", "h-ucrl"])
+@pytest.mark.parametrize("method", ["random", "h-ucrl", "sombrl", "opax-task"])
 def test_methods_that_do_not_seek_information_do_not_stall(method):
     assert stall_warning(rows(STALLED), METHODS[method], LEARNED) is None
 

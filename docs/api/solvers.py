@@ -136,3 +136,27 @@ print(action)  # uniform in [-1, 1]
 from sonde.solvers import SOLVERS
 
 print(list(SOLVERS))  # names for --solver
+
+# %% Constraint, Safety, SafetySettings, Checked
+from dataclasses import replace
+
+from sonde.solvers import Checked, Constraint, PlanningPolicy, Safety, SafetySettings
+
+
+def slow(x, u, x_next):
+    """The angular velocity stays within 0.2 rad/s."""
+    return 0.2 - jnp.abs(x_next[2])
+
+
+safety = Safety(constraints=(Constraint("slow", slow),), fallback="hold")
+policy = PlanningPolicy(replace(problem, safety=safety), ICEM(horizon=4, samples=30, elites=5, iterations=3))
+action, state, _ = policy.act(policy.initial_state(), hanging, key)
+checked = policy.checked(state)
+print(checked.fallback, checked.margin)  # False, and what is left of 0.2 in the worst case
+assert isinstance(checked, Checked) and isinstance(safety, SafetySettings)  # a config on disk has SafetySettings
+
+# %% CautiousPolicy
+from sonde.solvers import CautiousPolicy
+
+action, *_ = CautiousPolicy(state_dim=3, action_dim=1, amplitude=0.1).act(None, hanging, key)
+print(action)  # uniform in [-0.1, 0.1]

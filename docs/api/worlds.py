@@ -25,6 +25,13 @@ from sonde.worlds import GymWorld
 world = GymWorld(env="Pendulum-v1", options='{"g": 9.0}')
 print(world.state_dim, world.action_dim)  # 3 1
 
+# %% Delayed, Observed
+from sonde.worlds import Delayed, Observed, Pendulum
+
+late = Delayed(Pendulum(), steps=2)  # explore it with RunConfig(delay=2)
+angle_only = Observed(Pendulum(), names=("cos th", "sin th"))  # explore it with RunConfig(history=2)
+print(late.state_names, angle_only.state_names, list(angle_only.tasks))
+
 # %% OwnSystem, has_simulator
 from sonde import OwnSystem
 from sonde.worlds import Pendulum, has_simulator
@@ -160,3 +167,12 @@ from sonde.worlds import Coordinates, Pendulum
 coordinates: Coordinates = Pendulum().coordinates()  # the angle, which states have as cosine and sine
 q = jnp.array([0.5, 0.0])
 print(coordinates.names, coordinates.to_state(q), coordinates.periods)
+
+# %% ConstraintFunction, Feedback
+from sonde.worlds import ConstraintFunction, Feedback, Pendulum
+
+within_speed: ConstraintFunction = Pendulum().constraints["speed"]  # 5 - |thdot| after the step
+brake: Feedback | None = Pendulum().brake  # a cautious feedback u = f(x)
+fast = jnp.array([-1.0, 0.0, 6.0])
+print(within_speed(fast, jnp.zeros(1), fast))  # -1: violated
+print(brake(fast))  # -1: the largest torque against the motion

@@ -14,9 +14,14 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
 from sonde._internal.measured import EXTREME, real_numbers
+from sonde._internal.past import NO_PAST, Past
+
+__all__ = ["Data", "Past", "SystemSpec", "Trajectory"]
 
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
+PREDICTED = ("planned_information", "planned_margin")
+"""Arrays of a trajectory that hold what a planner predicted at each step."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,8 @@ class SystemSpec:
     """A short name for each state dimension."""
     action_names: tuple[str, ...]
     """A short name for each action dimension."""
+    past: Past = NO_PAST
+    """What of the past belongs to the state, besides the dimensions above; by default nothing."""
 
     def __post_init__(self):
         """Reject empty and ambiguous names."""
@@ -59,6 +66,16 @@ class SystemSpec:
         """Number of action dimensions."""
         return len(self.action_names)
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """A name for each number that a model is given beside the state: the past, then the action."""
+        return (*self.past.names(self.state_names, self.action_names), *self.action_names)
+
+    @property
+    def input_dim(self) -> int:
+        """Number of inputs: the past and the action; without a past, the number of action dimensions."""
+        return self.past.size(self.state_dim, self.action_dim) + self.action_dim
+
 
 @dataclass(frozen=True)
 class Trajectory:
@@ -77,6 +94,10 @@ class Trajectory:
     truncated: np.ndarray | None = None
     """Where an episode was cut off for another reason [S, T], as in Gymnasium: the next row starts a new one. None if only at
     the last row."""
+    planned_margin: np.ndarray | None = None
+    """Smallest margin of the constraints that the plan of each step had, in the worst case [S, T]; None without constraints."""
+    fallback: np.ndarray | None = None
+    """Where no plan was admissible and the fallback acted [S, T]; None without constraints."""
 
     @property
     def ended(self) -> np.ndarray | None:
@@ -111,15 +132,33 @@ class Trajectory:
     def _checked_flags(self, shape: tuple[int, int]) -> dict[str, np.ndarray]:
         """The optional arrays, one entry per step [S, T]."""
         flags = {}
-        for name in ("planned_information", "terminated", "truncated"):
+        for name in ("planned_information", "terminated", "truncated", "planned_margin", "fallback"):
             given = getattr(self, name)
             if given is not None:
                 array = _checked_flag(name, given)
                 array = array[None] if array.ndim == 1 and shape[0] == 1 else array
                 if array.shape != shape:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
-                flags[name] = array if name == "planned_information" else array.astype(bool)
+                flags[name] = array if name in PREDICTED else array.astype(bool)
         return flags
+
+    def with_past(self, past: Past) -> "Trajectory":
+        """Put the past of each step before its action, as models take it.
+
+        Args:
+            past: What belongs to the past.
+
+        Returns:
+            The same measurements [S, T, ...] with inputs [S, T, p + du] in place of actions; the past is 0 where an episode
+            begins.
+        """
+        if not past:
+            return self
+        begins = np.zeros(self.states.shape[:2], bool)
+        if self.ended is not None:
+            begins[:, 1:] = self.ended[:, :-1]
+        known = past.along(self.states, self.actions, begins)
+        return replace(self, actions=np.concatenate([known, self.actions], axis=-1))
 
     def joined(self, *others: "Trajectory") -> "Trajectory":
         """Concatenate rollouts along time into the trajectory of one round.
@@ -134,8 +173,7 @@ class Trajectory:
             return self
         parts = (self, *others)
         names = ["states", "actions", "next_states"]
-        if all(part.planned_information is not None for part in parts):
-            names.append("planned_information")
+        names += [name for name in (*PREDICTED, "fallback") if all(getattr(part, name) is not None for part in parts)]
         arrays = {name: np.concatenate([getattr(part, name) for part in parts], axis=1) for name in names}
         ends = [part._ends() for part in parts]
         return Trajectory(
@@ -155,7 +193,7 @@ class Trajectory:
 
 def _checked_flag(name: str, values: Any) -> np.ndarray:
     """An optional array of a trajectory: numbers, or for ends of episodes booleans."""
-    if name == "planned_information":
+    if name in PREDICTED:
         return real_numbers(f"trajectory: {name}", values)
     array = real_numbers(f"trajectory: {name}", values, "biuf")
     if not np.isin(array, (0, 1)).all():
@@ -189,6 +227,9 @@ class Data(eqx.Module):
     count: Int[Array, "*seeds"]
     hidden: float = eqx.field(static=True, default=0.0)
     """Fraction of the rows that `mask` leaves out."""
+    smallest_change: Float[Array, " dx"] | None = None
+    """Least unit in which a model measures its targets, per dimension; None for none. Errors of known physics need one: they
+    may be nearly zero."""
     forgotten: Int[Array, "*seeds"] | None = None
     """Measurements from before the first row; None for none, ever."""
 
@@ -238,7 +279,7 @@ class Data(eqx.Module):
         part = lambda rows: jnp.asarray(np.asarray(rows)[..., start : start + count, :])
         kept = jnp.asarray(np.asarray(self.count) - start)
         before = jnp.full_like(kept, start)
-        return Data(part(self.states), part(self.actions), part(self.next_states), kept, self.hidden, before)
+        return Data(part(self.states), part(self.actions), part(self.next_states), kept, self.hidden, forgotten=before)
 
     def without(self, fraction: float) -> "Data":
         """Hide a fixed fraction of the rows in blocks, always the same ones, so that no fit ever sees them.

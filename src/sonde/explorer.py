@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -32,12 +33,19 @@ from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
 from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._outputs import seed_by_seed
-from sonde.solvers import ControlProblem, RandomPolicy, Solver, solve
+from sonde.solvers import CautiousPolicy, ControlProblem, RandomPolicy, Safety, Solver, solve
+from sonde.solvers._round_problem import round_problem
+
+NOTHING_KNOWN = (
+    "constraints: before any measurement nothing is known, so no plan can be called safe: give initial data (--data FILE), a "
+    "model that knows physics, or a cautious policy for the first round (--safety.start 0.1 for small random actions, brake, "
+    "or FILE.py:FUNCTION, a feedback u = f(x))"
+)
 
 
 @eqx.filter_jit
-def _init(model: Model, state_dim: int, action_dim: int, keys):
-    return jax.vmap(lambda key: model.init(state_dim, action_dim, key))(keys)
+def _init(model: Model, state_dim: int, input_dim: int, keys):
+    return jax.vmap(lambda key: model.init(state_dim, input_dim, key))(keys)
 
 
 def _fit_all(model: Model, params: Any, data: Data, filled, keys, holdout: float):
@@ -102,7 +110,8 @@ class Explorer:
     """
 
     data: Data
-    """Measurements of all seeds, with a leading axis S."""
+    """Measurements of all seeds, with a leading axis S; where the past belongs to the state, it is the first part of the
+    actions (`SystemSpec.input_names`)."""
     recent: Data
     """Those of them that the model learns from: all, or the latest `window`."""
     params: Any
@@ -115,6 +124,8 @@ class Explorer:
     """Number of rounds that were told."""
     initial: int
     """Number of initial measurements per seed; they come first in `data`."""
+    safety: Safety | None
+    """Constraints that every step must keep; None for none (`constrain`)."""
 
     @double_precision
     def __init__(
@@ -149,14 +160,30 @@ class Explorer:
             )
         self.confidence = confidence or Confidence()
         self.confidence.check(model, capacity)
+        model.check_system(spec)
         method.check(model)
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
-        self.seeds, self.capacity, self.initial = tuple(seeds), capacity, 0
+        self.seeds, self.capacity, self.initial, self.safety = tuple(seeds), capacity, 0, None
         self._fit_compiled = False
         self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
         keys = for_purpose(round_keys(self.seeds, 0), "init")
-        self._set_state(self._empty(), _init(model, spec.state_dim, spec.action_dim, keys), 0)
+        self._set_state(self._empty(), _init(model, spec.state_dim, spec.input_dim, keys), 0)
+
+    def constrain(self, safety: Safety) -> "Explorer":
+        """Keep constraints in all rounds from now on.
+
+        Args:
+            safety: The constraints, and how they are kept.
+
+        Returns:
+            The same explorer.
+        """
+        if self.method.objective is None:
+            raise SondeError(f"method {self.method.name!r} does not plan, so it cannot keep constraints; use another method")
+        self.solver.check_constraints()
+        self.safety = safety
+        return self
 
     @property
     def num_seeds(self) -> int:
@@ -195,14 +222,36 @@ class Explorer:
             The policy to run, called with states.
         """
         budget = seconds_per_action(budget, rate)
-        imagination, objective = self.method.imagination, self.method.objective
-        if imagination is None or objective is None:
+        problem = self.problem()
+        if problem is None:
             policy = RandomPolicy(self.spec.action_dim)
+        elif self.safety is not None and not self.transitions and not self.model.informed:
+            policy = self._cautious_policy(self.safety)
         else:
-            problem = ControlProblem(self.posterior, imagination, objective, self.spec.state_dim, self.spec.action_dim)
             purpose = "exploration_policy" if self.transitions else "first_policy"
             policy = solve(self.solver, problem, self.recent, for_purpose(self.keys(), "solve"), purpose)
-        return Controller(policy, self.keys(), self.spec.state_dim, budget)
+        return Controller(policy, self.keys(), self.spec.state_dim, budget, spec=self.spec)
+
+    def _cautious_policy(self, safety: Safety) -> CautiousPolicy:
+        """The policy of a first round without any knowledge."""
+        if not safety.starts_cautiously:
+            raise SondeError(NOTHING_KNOWN)
+        return CautiousPolicy(self.spec.state_dim, self.spec.action_dim, safety.amplitude or 0.0, safety.start_feedback)
+
+    @double_precision
+    def problem(self) -> ControlProblem | None:
+        """The control problem of the next round, which depends on data, posterior and round only.
+
+        Returns:
+            The problem, with a leading axis S on its arrays; None if the method acts at random.
+        """
+        imagination, objective = self.method.imagination, self.method.objective
+        if imagination is None or objective is None:
+            return None
+        posterior = self.posterior if self.safety is None else self.safety.searchable(self.posterior)
+        sizes = self.spec.state_dim, self.spec.action_dim
+        problem = ControlProblem(posterior, imagination, objective, *sizes, safety=self.safety, past=self.spec.past)
+        return round_problem(problem, self.recent, self.keys(), self.round)
 
     @double_precision
     def predict(self, x: np.ndarray, u: np.ndarray) -> Prediction:
@@ -210,7 +259,8 @@ class Explorer:
 
         Args:
             x: States [S, dx], or N of them [S, N, dx]; [dx] with a single seed.
-            u: Actions [S, du], or [S, N, du]; [du] with a single seed.
+            u: Actions [S, du], or [S, N, du]; [du] with a single seed. Where the past belongs to the state, it comes first, as
+                `Trajectory.with_past` puts it.
 
         Returns:
             A prediction of numpy arrays with the same leading axes.
@@ -220,10 +270,11 @@ class Explorer:
         x, u = (x[None], u[None]) if single else (x, u)
         points = x.shape[1:-1] if x.ndim == 3 and x.size else ()  # many states of each seed
         leading = self.num_seeds, *points
-        expected = (*leading, self.spec.state_dim), (*leading, self.spec.action_dim)
+        expected = (*leading, self.spec.state_dim), (*leading, self.spec.input_dim)
         if (x.shape, u.shape) != expected:
             raise SondeError(
-                f"explorer: expected states {list(expected[0])} and actions {list(expected[1])}, "
+                f"explorer: expected states {list(expected[0])} and {'inputs (past, action)' if self.spec.past else 'actions'} "
+                f"{list(expected[1])}, "
                 f"got {list(x.shape)} and {list(u.shape)}"
             )
         prediction = _predict(self.posterior, jnp.asarray(x), jnp.asarray(u))
@@ -264,13 +315,13 @@ class Explorer:
         """
         if self.transitions:
             raise SondeError("explorer: give initial data before the first round is told")
-        data = self._with(self.data, self._for_all_seeds(measurements))
+        data = self._added(self.data, [self._for_all_seeds(measurements)])
         keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
         self._set_state(data, *fit_together([Told(self, data, keys)]), 0)
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:
-        checked = measurements.checked(1, self.spec)
+        checked = _initial_inputs(measurements.checked(1, self.spec), self.spec)
         repeat = lambda array: np.broadcast_to(array, (self.num_seeds, *array.shape[1:]))
         return Trajectory(repeat(checked.states), repeat(checked.actions), repeat(checked.next_states))
 
@@ -285,18 +336,32 @@ class Explorer:
         """
         data = self._empty()
         if initial_data is not None:
-            data = self._with(data, self._for_all_seeds(initial_data))
+            data = self._added(data, [self._for_all_seeds(initial_data)])
         count = int(data.count[0])
         data = self._with(data, *trajectories)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
         self.initial = count
 
     def _empty(self) -> Data:
-        empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.action_dim)
+        empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.input_dim)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_seeds, *leaf.shape)), empty)
 
     def _with(self, data: Data, *trajectories: Trajectory) -> Data:
-        checked = [trajectory.checked(self.num_seeds, self.spec) for trajectory in trajectories]
+        """The data with measured rounds."""
+        return self._added(data, [self.inputs(trajectory) for trajectory in trajectories])
+
+    def inputs(self, trajectory: Trajectory) -> Trajectory:
+        """Check measurements, and put the past before their actions if it belongs to the state.
+
+        Args:
+            trajectory: Measurements of a round [S, T, ...], or [T, ...] with a single seed.
+
+        Returns:
+            What the model is given, [S, T, ...]: see `SystemSpec.input_names`.
+        """
+        return trajectory.checked(self.num_seeds, self.spec).with_past(self.spec.past)
+
+    def _added(self, data: Data, checked: Sequence[Trajectory]) -> Data:
         if not checked:
             return data
         whole = checked[0].joined(*checked[1:])
@@ -327,6 +392,30 @@ class Explorer:
         self._warned = message
         self.data, self.recent, self.params, self.round = data, recent, params, round_number
         self.posterior, self.calibration = specialised, calibration
+
+
+def _initial_inputs(measurements: Trajectory, spec: SystemSpec) -> Trajectory:
+    """Initial data [1, N, ...] with the past, as far as it was measured.
+
+    An episode ends where the measurements say so, and where the next row starts elsewhere. What came before its first rows is
+    unknown: it may have been cut out of a longer one. They are left out.
+    """
+    if not spec.past:
+        return measurements
+    breaks = (measurements.next_states[:, :-1] != measurements.states[:, 1:]).any(axis=-1)
+    ends = np.pad(breaks, ((0, 0), (0, 1)), constant_values=True)
+    if measurements.ended is not None:
+        ends |= measurements.ended
+    known = replace(measurements, terminated=None, truncated=ends).with_past(spec.past)
+    place = np.arange(ends.shape[1])
+    first = np.maximum.accumulate(np.where(np.append(True, ends[0, :-1]), place, 0))
+    kept = place - first >= spec.past.actions
+    if not kept.any():
+        raise SondeError(
+            f"initial data: no row has the {spec.past.actions} row(s) of its episode before it that belong to the state (delay "
+            f"{spec.past.delay}, history {spec.past.history}); give longer episodes, or leave the data out"
+        )
+    return Trajectory(known.states[:, kept], known.actions[:, kept], known.next_states[:, kept])
 
 
 class Told(NamedTuple):

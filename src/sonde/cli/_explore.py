@@ -23,6 +23,8 @@ class ExploreArguments:
     """Folder of the run; runs/SYSTEM-METHOD by default."""
     overwrite: bool = False
     """Replace the run in the folder, once the first round of the new one is finished."""
+    constraint: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """The same as constraints, one at a time."""
     track: tuple[str, ...] = ()
     """Trackers that follow the run: tensorboard, wandb, trackio."""
 
@@ -40,7 +42,7 @@ def main(args: list[str]) -> None:
     chosen = tyro.cli(
         ExploreArguments,
         default=ExploreArguments(config),
-        args=rest,
+        args=with_constraints(rest),
         prog=f"sonde explore {name}",
         description=f"{ExploreArguments.__doc__}\n\n{parts_help()}",
         config=(tyro.conf.AvoidSubcommands,),  # parts were chosen by name above
@@ -51,3 +53,19 @@ def main(args: list[str]) -> None:
     store, console = RunStore.start(folder, config, chosen.overwrite), plain_console()
     run_and_draw(store, console, trackers=trackers)
     say_report(store, console)
+
+
+def with_constraints(args: list[str]) -> list[str]:
+    """Collect what `--constraint` names, however often it is given, in `--constraints`.
+
+    Args:
+        args: Words of the command line.
+    """
+    named, rest, words = list[str](), list[str](), iter(args)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option != "--constraint":
+            rest.append(word)
+        elif value or (value := "" if equals else next(words, "")):
+            named.append(value)
+    return [*rest, "--constraints", *named] if named else rest

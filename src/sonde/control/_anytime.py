@@ -63,11 +63,11 @@ def _improve(policy: Any, search: Any, x: Array, keys: Array, iteration: _Iterat
 
 @jax.jit
 def _finish(policy: Any, search: Any):
-    """The plan, and the search before the first iteration of the next step."""
+    """The plan, the search before the first iteration of the next step, and what the check of constraints said."""
 
     def one(policy, search):
         plan, state = policy.finish(search)
-        return plan, policy.begin(state)
+        return plan, policy.begin(state), policy.checked(state)
 
     return lockstep(one)(policy, search)
 
@@ -108,7 +108,8 @@ class AnytimeRunner:
         # the default device is a setting of this thread, and planning runs in another one
         self._device = getattr(jax.config, "jax_default_device", None)
         search = _begin(policy, keys)
-        self.initial = SearchResult(np.asarray(_finish(policy, search)[0]), 0, search, 0, 0)
+        plan, _, checked = _finish(policy, search)
+        self.initial = SearchResult(np.asarray(plan), 0, search, 0, 0, jax.tree.map(np.asarray, checked))
         # several small iterations are better than one large iteration
         for share in SIZE_SHARES:
             self._sizes = policy.iteration_sizes(share)
@@ -124,7 +125,7 @@ class AnytimeRunner:
                 self._iteration_time, self._finish_time = _RecentDurations(), _RecentDurations()
             for size in dict.fromkeys(self._sizes):
                 search = self._improve(search, x, _Iteration(0, 0, False), size)
-            _, search = self._finish(search)
+            _, search, _ = self._finish(search)
 
     def search(self, latest: SearchResult, x: np.ndarray, step: int, deadline: float) -> SearchResult:
         """Plan until the deadline, with the device settings of the thread that created this object.
@@ -149,8 +150,8 @@ class AnytimeRunner:
             last = done + 1 == len(self._sizes) or left < 2 * self._iteration_time.longest
             search = self._improve(search, x, _Iteration(step, done, last), self._sizes[done])
             done += 1
-        plan, search = self._finish(search)
-        return SearchResult(np.asarray(plan), step, search, step + 1, done)
+        plan, search, checked = self._finish(search)
+        return SearchResult(np.asarray(plan), step, search, step + 1, done, jax.tree.map(np.asarray, checked))
 
     def restart_episodes(self, latest: SearchResult, which: np.ndarray, step: int) -> SearchResult:
         """Discard plan and search of the seeds whose system started a new episode.
@@ -163,13 +164,14 @@ class AnytimeRunner:
         ahead = np.arange(latest.plan.shape[1]) + step - latest.first_step
         plan = latest.plan[:, np.minimum(ahead, latest.plan.shape[1] - 1)]
         plan = np.where(which[:, None, None], self.initial.plan, plan)
-        return SearchResult(plan, step, tree_where(which, self.initial.search, self._advanced(latest, step)), step, 0)
+        checked = jax.tree.map(np.asarray, tree_where(which, self.initial.checked, latest.checked))
+        return SearchResult(plan, step, tree_where(which, self.initial.search, self._advanced(latest, step)), step, 0, checked)
 
     def _advanced(self, latest: SearchResult, step: int) -> Any:
         """The search, ready for `step`: its plan is shifted once for each step without a search."""
         search = latest.search
         for _ in range(step - latest.next_step):
-            _, search = self._finish(search)
+            _, search, _ = self._finish(search)
         return search
 
     def _improve(self, search: Any, x: np.ndarray, iteration: _Iteration, size: int) -> Any:

@@ -96,6 +96,8 @@ class SearchResult(NamedTuple):
     """Step that `search` is ready for."""
     iterations: int
     """Number of iterations that the plan took."""
+    checked: Any = None
+    """What the check of constraints said about the plan; None without constraints."""
 
     def actions(self, step: int) -> np.ndarray:
         """The plan's actions at a step, as a copy; after the end of the plan, its last actions.

@@ -8,7 +8,7 @@ in parallel: S * R copies of the world, planned for in one compiled call, where 
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -17,13 +17,14 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, whole
-from sonde._internal.lockstep import lockstep_rollouts
+from sonde._internal.lockstep import lockstep_rollouts, one_seed
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, seeds_of
 from sonde.control._controller import Controller
 from sonde.control._simulators import SimulatorPool
 from sonde.data import Trajectory
-from sonde.solvers import Policy
+from sonde.solvers import Checked, Policy
 from sonde.worlds import HostWorld, JaxWorld, Simulators, World
 
 OnStep = Callable[[int, Simulators], None]
@@ -57,6 +58,18 @@ class Steps(NamedTuple):
     actions: Array
     next_states: Array
     planned_information: Array
+    checked: Checked | None = None
+    """What the check of constraints said; None without constraints."""
+
+    def by_rollout(self) -> list[Trajectory]:
+        """One trajectory [S, T, ...] per rollout."""
+        apart = jax.tree.map(lambda array: np.moveaxis(np.array(array), 1, 0), self)  # copies, which can be written to
+        return [_trajectory(one_seed(apart, number)) for number in range(len(apart.states))]
+
+
+def _trajectory(steps: Any) -> Trajectory:
+    checked = {} if steps.checked is None else {"planned_margin": steps.checked.margin, "fallback": steps.checked.fallback}
+    return Trajectory(*steps[:4], **checked)
 
 
 @eqx.filter_jit
@@ -67,6 +80,7 @@ def compiled_rollout(
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
     starts: Float[Array, "seeds rollouts dx"] | None = None,
+    past: Past = NO_PAST,
 ) -> Steps:
     """Plan, act and step for all rollouts of all seeds, as one compiled call.
 
@@ -77,6 +91,7 @@ def compiled_rollout(
         keys: Randomness of each rollout.
         goals: Goal of each rollout, if the task has goals.
         starts: State in which each rollout starts; by default the world draws it.
+        past: What of the past belongs to the states that the policy sees.
     """
 
     def one_rollout(policy: Policy, key, goal, start):
@@ -84,13 +99,16 @@ def compiled_rollout(
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
-            x, state = carry
-            u, state, planned = policy.act(state, x, jax.random.fold_in(plan_key, t))
+            x, before, state = carry
+            full = jnp.concatenate([x, before]) if past else x
+            u, state, planned = policy.act(state, full, jax.random.fold_in(plan_key, t))
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
-            return (x_next, state), Steps(x, u, x_next, planned)
+            moved = past.moved(before, x, u, x_next)
+            return (x_next, moved, state), Steps(x, u, x_next, planned, policy.checked(state))
 
         x = world.reset(for_purpose(key, "reset")) if start is None else start
-        return jax.lax.scan(step, (x, policy.initial_state()), jnp.arange(horizon))[1]
+        before = jnp.zeros(past.size(world.state_dim, world.action_dim), x.dtype)
+        return jax.lax.scan(step, (x, before, policy.initial_state()), jnp.arange(horizon))[1]
 
     return lockstep_rollouts(one_rollout)(policy, keys, goals, starts)
 
@@ -225,9 +243,7 @@ def compiled_trajectories(
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
     given = None if starts is None else jnp.asarray(starts)
-    steps = compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given)
-    by_rollout = [np.moveaxis(np.array(array), 1, 0) for array in steps]  # copies, which can be written to
-    return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
+    return compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given, policy.past).by_rollout()
 
 
 def step_through(
@@ -252,7 +268,8 @@ def step_through(
         One trajectory [S, T, ...] per rollout.
     """
     copies = pool.get(world, policy.copies)
-    rows: list[tuple[np.ndarray, ...]] = []
+    rows: list[tuple[Any, ...]] = []
+    names = ["states", "actions", "next_states", "planned_information", "terminated", "truncated"]
     ended = np.zeros(policy.copies, bool)
     policy.reset()
     copies.show_goal(None if policy.goals is None else np.asarray(policy.goals[0, 0]))
@@ -266,7 +283,7 @@ def step_through(
             raise SondeError(
                 f"{type(world).__name__}: expected finite next states, got NaN or infinity at step {t} of the rollout"
             )
-        rows.append((x, u, x_next, planned, np.array(after.terminated), np.array(after.truncated)))
+        rows.append((x, u, x_next, planned, np.array(after.terminated), np.array(after.truncated), *(policy.checked or ())))
         x = x_next
         if on_step is not None:
             on_step(t + 1, copies)  # before a restart, so that the last state of an episode can be seen
@@ -276,6 +293,7 @@ def step_through(
         if after.ended.any() and t + 1 < rollouts.horizon:
             x = np.array(pool.timed(lambda which=after.ended: copies.restart(which)))
             policy.restart_episodes(after.ended)
+    names += [] if policy.checked is None else ["planned_margin", "fallback"]
     columns = (np.stack(column, axis=1) for column in zip(*rows, strict=True))
     by_rollout = [np.moveaxis(array.reshape(policy.num_seeds, -1, *array.shape[1:]), 1, 0) for array in columns]
-    return [Trajectory(*arrays) for arrays in zip(*by_rollout, strict=True)]
+    return [Trajectory(**dict(zip(names, arrays, strict=True))) for arrays in zip(*by_rollout, strict=True)]

@@ -72,6 +72,30 @@ DRIFT = MetricSpec(
     "fewer than five.",
     drawn=False,
 )
+WHITENESS = MetricSpec(
+    "whiteness",
+    "Whiteness of the errors",
+    "p-value",
+    "p-value of the test that the errors of the model after the round, on the round's measurements, do not depend on actions "
+    "and observations from before the state; an F-test of linear regressions, corrected for the number of outputs.",
+    drawn=False,
+)
+PAST_EXPLAINS = MetricSpec(
+    "past_explains",
+    "Errors that the past explains",
+    "stds of the changes",
+    "Std of the part of these errors that the past explains in blocks unknown to the regression, in stds of the round's "
+    "changes of the state, largest over outputs; with a small p-value, above 0.05 the state is incomplete (`--delay`, "
+    "`--history`).",
+    drawn=False,
+)
+PAST_DELAY = MetricSpec(
+    "past_delay",
+    "Delay that explains the errors",
+    "steps",
+    "The delay with which earlier actions alone explain nine tenths of that; missing where observations are needed.",
+    drawn=False,
+)
 LATE_ACTIONS = MetricSpec(
     "late_actions",
     "Late actions",
@@ -97,6 +121,51 @@ REALISED_INFORMATION = MetricSpec(
     digits=0,
     sentence="the information gain of its measurements is at most {} nats",
 )
+VIOLATIONS = MetricSpec(
+    "violations",
+    "Violations",
+    "share of the steps",
+    "Share of the round's steps that violated any constraint.",
+    column="violations",
+    digits=3,
+)
+FALLBACK = MetricSpec(
+    "fallback",
+    "Steps on the fallback",
+    "share of the steps",
+    "Share of the round's steps in which no plan was admissible, so that the fallback acted.",
+    column="fallback",
+    digits=3,
+)
+PLANNED_MARGIN = MetricSpec(
+    "planned_margin",
+    "Predicted margin",
+    "units of the constraints",
+    "Smallest margin of the constraints that the round's admissible plans had in the worst case; missing where there was none.",
+)
+CONSTRAINT_METRICS: tuple[MetricSpec, ...] = (
+    VIOLATIONS,
+    FALLBACK,
+    PLANNED_MARGIN,
+    MetricSpec(
+        "margin/*", "Margin met: {}", "units of the constraint", "Smallest margin of a constraint in the round's measurements."
+    ),
+    MetricSpec(
+        "violations/*",
+        "Violations: {}",
+        "share of the steps",
+        "Share of the round's steps that violated a constraint.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "violation_depth/*",
+        "Deepest violation: {}",
+        "units of the constraint",
+        "By how much a constraint was violated at worst in the round; 0 if it held.",
+        drawn=False,
+    ),
+)
+"""Metrics of runs with constraints."""
 
 MODEL_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("seed", "Seed", "", "Seed of the row.", drawn=False),
@@ -124,6 +193,9 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     OVERCONFIDENCE,
     INFORMATION_RANK,
     DRIFT,
+    WHITENESS,
+    PAST_EXPLAINS,
+    PAST_DELAY,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",
@@ -169,6 +241,19 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         "share",
         "The same for the states after 20 steps, simulated from the measured start with the actions that were taken; missing "
         "where no episode is as long.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "physics/*",
+        "Estimate of {}",
+        "units of the parameter",
+        "Estimate of an unknown parameter of the known physics (`--prior-range`).",
+    ),
+    MetricSpec(
+        "physics_std/*",
+        "Uncertainty of {}",
+        "units of the parameter",
+        "Std of that estimate.",
         drawn=False,
     ),
     MetricSpec(
@@ -250,11 +335,31 @@ TASK_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("return/*", "Return on {}", "sum of rewards", "Return on a task, planned on the model and run on the system."),
     MetricSpec("success/*", "Success on {}", "share solved", "Success on a task, from 0 to 1, mean over rollouts.", digits=2),
     MetricSpec(
+        "exploration_return",
+        "Return while exploring",
+        "sum of rewards",
+        "Reward of the task that a method explores for, summed over the steps of a round's rollout, mean over rollouts.",
+    ),
+    MetricSpec(
+        "bonus_weight",
+        "Weight of the bonus",
+        "rewards per bonus",
+        "The lambda by which the bonus of sombrl and opax-task was multiplied in the round.",
+        drawn=False,
+    ),
+    MetricSpec(
         "seconds/*",
         "Seconds: {}",
         "s",
         "Wall time of a phase: plan, fit, world (host simulators), evaluate, or wait (for other runs, in lockstep).",
         drawn=False,
+    ),
+    *CONSTRAINT_METRICS,
+    MetricSpec(
+        "task_violations/*",
+        "Violations on {}",
+        "share of the steps",
+        "Share of the steps of a task's evaluation that violated any constraint, mean over rollouts.",
     ),
     LATE_ACTIONS,
     MetricSpec("stopped", "Stopped", "", "Why the run was ended by its stopping rule, as a sentence.", drawn=False),

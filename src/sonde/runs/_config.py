@@ -9,18 +9,22 @@ from typing import Annotated, Any
 import tyro
 
 from sonde._internal.errors import LARGEST, SondeError, did_you_mean, positive, whole
+from sonde._internal.past import Past
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
+from sonde.data import SystemSpec
 from sonde.evaluation import Metric, Schema, TaskSetup
+from sonde.evaluation._constraints import constraint_named, safety_named
 from sonde.evaluation._stopping import StoppingRule, stopping_rule
-from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
+from sonde.evaluation._tasks import check_goal_support, task_named
+from sonde.explorer import NOTHING_KNOWN
 from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_source
-from sonde.solvers import ICEM, Solver
-from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
+from sonde.solvers import ICEM, Safety, SafetySettings, Solver
+from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
 """Most seeds of a run, which are all held in memory."""
@@ -59,7 +63,12 @@ class RunConfig:
     confidence: Annotated[Confidence, tyro.conf.arg(name="")] = field(default_factory=Confidence)
     """How far the model's uncertainty is trusted."""
     exploration_task: str | None = None
-    """The task that h-ucrl explores for, by name or as FILE.py:NAME; other methods take none."""
+    """The task that h-ucrl, sombrl and opax-task explore for, by name or as FILE.py:NAME; other methods take none."""
+    delay: int = 0
+    """Steps by which actions act late, at most; the actions that are on their way then belong to the state."""
+    history: int = 1
+    """Observations that determine the state together: 1 for the present one alone, 2 with the one before and the action between
+    them, and so on. More than 1 is for systems whose measurements leave something out, such as velocities."""
     rounds: int = 10
     """Rounds of planning, measuring and learning; with `until`, the most that there may be."""
     horizon: int = 100
@@ -94,6 +103,11 @@ class RunConfig:
     """The first seed; the others follow."""
     data: str | None = None
     """Initial data: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
+    constraints: tuple[str, ...] = ()
+    """What must hold at every step of exploration and of tasks: a constraint of the world by name (pendulum: speed), limits on
+    a state as STATE=LOW:HIGH, or g(x, u, x_next) >= 0 as FILE.py:FUNCTION."""
+    safety: SafetySettings = field(default_factory=SafetySettings)
+    """How constraints are kept."""
     capacity: int | None = None
     """Transitions that a seed can collect; by default exactly what the rounds bring."""
     max_copies: int = MAX_COPIES
@@ -125,6 +139,11 @@ class RunConfig:
                 f"config: without resets a round is one rollout, got rollouts {self.rollouts}: set it to 1, and raise the "
                 "horizon instead"
             )
+        if not self.reset and self.past:
+            raise SondeError(
+                "config: without resets a round begins while earlier actions and observations still count, and with --delay or "
+                "--history it begins without a past: use resets, or leave these out"
+            )
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         _check_magnitudes("config", self)
@@ -139,6 +158,7 @@ class RunConfig:
                 "given: leave it out"
             )
         self.confidence.check(self.model, self.data_capacity)
+        self.model.check_system(self.spec)
         self.method.check(self.model)
         self.solver.check(self.method.objective)
         if self.evaluation_imagination.needs_members and self.model.ensemble_size == 0:
@@ -146,7 +166,25 @@ class RunConfig:
                 f"config: evaluation_imagination {type(self.evaluation_imagination).__name__} needs an ensemble, and "
                 f"{type(self.model).__name__} has no members; use the model pe, or the imagination mean"
             )
-        _ = self.stopping_rule, Schema(self.world, self.metrics)
+        _ = self.stopping_rule, self.past, Schema(self.world, self.metrics)
+        self._check_constraints()
+
+    def _check_constraints(self) -> None:
+        """Whether the constraints exist and can be kept; a user's file is read when a run is created."""
+        if not self.constraints:
+            if self.safety != SafetySettings():
+                raise SondeError("config: there are settings of safety, and no constraints: name some with --constraints")
+            return
+        if self.method.objective is None:
+            raise SondeError(f"method {self.method.name!r} does not plan, so it cannot keep constraints; use another method")
+        self.solver.check_constraints()
+        if self.data is None and self.safety.start is None and not self.model.informed:
+            raise SondeError(NOTHING_KNOWN)
+        named = [name for name in self.constraints if not is_in_file(name)]
+        labels = [constraint_named(self.world, name).name for name in named]
+        labels += [task_label(name) for name in self.constraints if is_in_file(name)]
+        if len(set(labels)) != len(labels):
+            raise SondeError(f"config: constraints need different names, got {', '.join(labels)}: rename one")
 
     def _check_tasks(self) -> None:
         """Whether the tasks exist and can be solved; a user's file is read when a run is created or asked for the task."""
@@ -154,7 +192,7 @@ class RunConfig:
             if not is_in_file(name):
                 task_named(self.world, name)
         if self.exploration_task is not None and not is_in_file(self.exploration_task):
-            reward_named(self.world, self.exploration_task)
+            task_named(self.world, self.exploration_task)
         for name in self.task_names if self.evaluate_every else ():
             if not is_in_file(name):
                 check_goal_support(task_named(self.world, name), self.settings_for(name).solver, name)
@@ -176,6 +214,16 @@ class RunConfig:
         return tuple(range(self.first_seed, self.first_seed + self.seeds))
 
     @property
+    def past(self) -> Past:
+        """What of the past belongs to the state."""
+        return Past(self.delay, self.history)
+
+    @property
+    def spec(self) -> SystemSpec:
+        """The system as an `Explorer` needs to know it."""
+        return dataclasses.replace(self.world.spec, past=self.past)
+
+    @property
     def steps(self) -> int:
         """Steps of each round, over all its rollouts."""
         return self.rollouts * self.horizon
@@ -194,6 +242,11 @@ class RunConfig:
     def schema(self) -> Schema:
         """The metrics of the run."""
         return Schema(self.world, self.metrics)
+
+    @property
+    def resolved_safety(self) -> Safety | None:
+        """The constraints with all functions that they name; None without constraints."""
+        return safety_named(self.world, self.constraints, self.safety)
 
     @property
     def stopping_rule(self) -> StoppingRule | None:
@@ -232,6 +285,8 @@ class RunConfig:
             rollouts=self.evaluation_rollouts,
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
+            safety=self.resolved_safety,
+            past=self.past,
         )
 
 
@@ -255,11 +310,22 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
     data = None if config.data is None else absolute_source(config.data)
-    world = config.world
-    if isinstance(world, GymWorld):
-        world = dataclasses.replace(world, env=with_absolute_path(world.env))
+    world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
-    return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data)
+    constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety
+    start = None if safety.start is None else with_absolute_path(safety.start)
+    safety = dataclasses.replace(safety, fallback=with_absolute_path(safety.fallback), start=start)
+    changed = {"constraints": constraints, "safety": safety}
+    return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data, **changed)
+
+
+def _with_absolute_path(world: World) -> World:
+    """The same world, if its environment is a file, or that of the world inside it."""
+    if isinstance(world, GymWorld):
+        return dataclasses.replace(world, env=with_absolute_path(world.env))
+    if isinstance(world, Delayed | Observed):
+        return dataclasses.replace(world, world=_with_absolute_path(world.world))
+    return world
 
 
 def world_label(world: World) -> str:
@@ -270,6 +336,8 @@ def world_label(world: World) -> str:
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
+    if isinstance(world, Delayed | Observed):
+        return f"{world_label(world.world)}, {'delayed' if isinstance(world, Delayed) else 'observed in part'}"
     if isinstance(world, OwnSystem):
         return f"system of {', '.join(world.states)}"
     known = next((name for name, kind in WORLDS.items() if type(world) is kind), None)

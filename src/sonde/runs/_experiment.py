@@ -14,6 +14,7 @@ any exception: a round is recorded once.
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
@@ -36,7 +37,8 @@ from sonde.runs._callbacks import Callback, Callbacks, Row
 from sonde.runs._clock import RoundClock
 from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
 from sonde.runs._run import learn, open_or_create, restore_explorer
-from sonde.runs._store import ARRAYS, RunStore
+from sonde.runs._saved import MEASURED
+from sonde.runs._store import RunStore
 from sonde.solvers import Policy
 from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
 
@@ -51,13 +53,25 @@ class _Asked(NamedTuple):
     seconds: float = 0.0
     """How long planning took."""
     controller: Controller | None = None
-    """What was returned, if its actions have a deadline."""
+    """What was returned."""
 
     @property
     def late_actions(self) -> dict[str, float]:
         """The share of late actions so far, where there is a deadline and the policy was called."""
-        timing = None if self.controller is None else self.controller.timing
+        timing = None if self.controller is None or self.controller.budget is None else self.controller.timing
         return {LATE_ACTIONS.key: timing.late / timing.calls} if timing and timing.calls else {}
+
+    def with_checks(self, told: Trajectory) -> Trajectory:
+        """The measurements with what the check of constraints said, if the policy was called once for each of their steps.
+
+        Args:
+            told: Measurements [S, T, ...].
+        """
+        checks = [] if self.controller is None else self.controller.checks
+        if told.fallback is not None or len(checks) != told.states.shape[1]:
+            return told
+        margin, fallback = (np.stack(column, axis=1) for column in zip(*checks, strict=True))
+        return replace(told, planned_margin=margin, fallback=fallback)
 
 
 class Experiment:
@@ -151,8 +165,7 @@ class Experiment:
         self._reject_if_finished()
         began = time.perf_counter()
         controller = self.explorer.ask(budget, rate)
-        timed = None if budget is None and rate is None else controller
-        self._asked = _Asked(self.round + 1, {EXPLORE: controller.policy}, time.perf_counter() - began, timed)
+        self._asked = _Asked(self.round + 1, {EXPLORE: controller.policy}, time.perf_counter() - began, controller)
         return controller
 
     def tell(self, trajectory: Trajectory) -> list[Row]:
@@ -185,7 +198,7 @@ class Experiment:
         clock.seconds["plan"], clock.shared = asked.seconds, asked.late_actions
         self._telling = clock.round, checked
         try:
-            return self._answered(learn(store, explorer, checked, asked.policies, clock))
+            return self._answered(learn(store, explorer, asked.with_checks(checked), asked.policies, clock))
         except SondeError:
             if explorer.round < clock.round and clock.phase == "fit":  # it cannot be learned from, and the caller has it
                 store.drop_data(clock.round)
@@ -232,7 +245,7 @@ class Experiment:
         goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
         policy = plan_task(setup, Learned(explorer.posterior, explorer.recent), explorer.keys())
         store.save_policies({setup.name: policy})
-        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals)
+        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals, explorer.spec)
 
     def _setup(self, task: str | RewardFunction | Task | GoalTask) -> TaskSetup:
         world = self.config.world
@@ -244,7 +257,8 @@ class Experiment:
             asked = checked_task(world, task, name)
         settings = self.config.settings_for(name)
         imagination = self.config.evaluation_imagination
-        return TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
+        setup = TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
+        return replace(setup, safety=self.config.resolved_safety, past=self.config.past)
 
     def _reject_if_finished(self) -> None:
         if self.finished:
@@ -253,7 +267,7 @@ class Experiment:
 
 
 def _same_measurements(one: Trajectory, other: Trajectory) -> bool:
-    given = lambda trajectory: [getattr(trajectory, name) for name in ARRAYS]
+    given = lambda trajectory: [getattr(trajectory, name) for name in (*MEASURED, "terminated", "truncated")]
     return all(
         a is b if a is None or b is None else np.array_equal(a, b) for a, b in zip(given(one), given(other), strict=True)
     )

@@ -20,10 +20,13 @@ from rich.text import Text
 
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
+from sonde.evaluation._constraints import constraint_warnings
 from sonde.evaluation._drift import drift_warning
-from sonde.evaluation._schema import MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION
+from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.models import Auto
+from sonde.models._known_physics import learner_of
 from sonde.runs import _columns
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._columns import Column, fitting_table
@@ -52,7 +55,8 @@ def shown_metrics(config: RunConfig) -> list[MetricSpec]:
     """
     # the uncertainty of a model changes with its hyper-parameters, so that under the common kernel stands beside it
     rule = config.stopping_rule
-    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set()
+    hidden = {"realised_information_gain"} if rule is not None and rule.subject == "information" else set[str]()
+    hidden |= set() if config.constraints else {VIOLATIONS.key, FALLBACK.key}
     shown = [spec for spec in config.schema.specs if spec.column and spec.key not in hidden]
     return sorted(shown, key=lambda spec: spec.key != "realised_information_gain")  # the information gain comes first
 
@@ -197,7 +201,7 @@ class ProgressDisplay(Callback):
             *(Column(spec.column, gone.get(spec.key, _columns.OTHERS)) for spec in self.shown),
             *(Column(term.title) for term in (self.rule.terms if self.rule else ())),
             *(Column(task, _columns.TASKS + last - place if place else None) for place, task in enumerate(self.tasks)),
-            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(self.config.model, Auto) else []),
+            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(learner_of(self.config.model), Auto) else []),
             *(Column(f"{phase} s", _columns.PHASES) for phase in PHASES),
         ]
 
@@ -246,17 +250,21 @@ class ProgressDisplay(Callback):
             self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += [("-" if value is None else f"{value:.4g}", None) for value in worst]
         cells += [(self._returns(rows, task), _mean(rows, f"return/{task}")) for task in self.tasks]
-        cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
+        model = learner_of(self.config.model)
+        cells += [_choices(model, rows)] if isinstance(model, Auto) else []
         cells += [(_mean(rows, f"seconds/{phase}", 1), None) for phase in PHASES]
         with self._lock:
             for column, (text, short) in zip(self.columns, cells, strict=True):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        warnings = (
+        warnings = [
+            incomplete_warning(rows, self.config.past),
             stall_warning(rows, self.config.method, self.config.model),
             drift_warning(rows, self.config.confidence),
-        )
+        ]
+        if self.config.constraints:
+            warnings += constraint_warnings(rows, self.config.safety.fallback, self.config.steps)
         self.warnings = " ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:

@@ -13,17 +13,17 @@ from sonde._internal.user_code import task_label
 from sonde.control import Ongoing, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
-from sonde.evaluation._tasks import reward_named
+from sonde.evaluation._tasks import task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row, RunCallback
 from sonde.runs._clock import RoundClock, Tell, tell_alone
 from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._place import wait_until_in_place
-from sonde.runs._round_metrics import per_seed, round_metrics
+from sonde.runs._round_metrics import exploration_metrics, per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
-from sonde.worlds import has_simulator
+from sonde.worlds import GoalTask, has_simulator
 
 
 def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
@@ -77,16 +77,19 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
     """
     method = config.method
     if config.exploration_task is not None:
-        method = method.for_task(reward_named(config.world, config.exploration_task))
-    return Explorer(
+        task = task_named(config.world, config.exploration_task)
+        method = method.for_task(task.reward, task.sample_goal if isinstance(task, GoalTask) else None)
+    explorer = Explorer(
         method,
         config.model,
         config.solver,
-        config.world.spec,
+        config.spec,
         capacity=config.data_capacity + (0 if initial_data is None else initial_data.states.shape[-2]),
         seeds=config.seed_list,
         confidence=config.confidence,
     )
+    safety = config.resolved_safety
+    return explorer if safety is None else explorer.constrain(safety)
 
 
 def restore_explorer(store: RunStore, round_number: int | None = None) -> Explorer:
@@ -273,14 +276,15 @@ def _learned(
     config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None, tell: Tell
 ) -> tuple[list[Row], dict[str, Policy]]:
     """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
-    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
+    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0 and not config.model.informed
+    task = exploration_metrics(explorer, trajectory, config.rollouts)
     tell(explorer, trajectory, clock)
     result = RoundResult(explorer, trajectory, before, config.world)
     metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
     stopped = None if rule is None else rule.why_stop(per_seed(metrics), number, config.rounds)
     last = stopped is not None or number == config.rounds
     returns, solved = clock("evaluate", lambda: _evaluate_tasks(config, explorer, clock, last, pool))
-    metrics |= returns
+    metrics |= task | returns
     shared = {
         **{f"seconds/{phase}": seconds for phase, seconds in clock.seconds.items()},
         **clock.shared,
@@ -309,4 +313,6 @@ def _evaluate_tasks(
         metrics[f"return/{label}"], policies[label] = played.returns, played.policy
         if played.success is not None:
             metrics[f"success/{label}"] = played.success
+        if played.violations is not None:
+            metrics[f"task_violations/{label}"] = played.violations
     return metrics, policies

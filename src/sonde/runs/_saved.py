@@ -10,8 +10,10 @@ from sonde._internal.reading import parse_json
 
 MEASURED = ("states", "actions", "next_states")
 """Arrays that measurements always have."""
-FLAGS = ("terminated", "truncated")
+FLAGS = ("terminated", "truncated", "fallback")
 """Arrays that they may have, with one entry per step."""
+PLANNED = ("planned_margin",)
+"""Numbers that they may have, with one entry per step."""
 _COUNTS = ("seed", "round")
 
 
@@ -43,8 +45,8 @@ def saved_measurements(content: bytes, source: str) -> dict[str, np.ndarray]:
     """
     arrays = saved_arrays(content, source)
     steps = {name: array.shape[:-1] if name in MEASURED else array.shape for name, array in arrays.items()}
-    known = set(MEASURED) <= arrays.keys() <= {*MEASURED, *FLAGS}
-    kinds = all(array.dtype.kind == ("f" if name in MEASURED else "b") for name, array in arrays.items())
+    known = set(MEASURED) <= arrays.keys() <= {*MEASURED, *FLAGS, *PLANNED}
+    kinds = all(array.dtype.kind == ("b" if name in FLAGS else "f") for name, array in arrays.items())
     if not known or not kinds or len(set(steps.values())) > 1 or any(arrays[name].ndim < 2 for name in MEASURED):
         found = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
         raise SondeError(f"{source} does not hold measurements; expected {', '.join(MEASURED)} of equal length, got {found}")

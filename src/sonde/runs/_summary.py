@@ -28,6 +28,7 @@ from sonde.evaluation import (
 )
 from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
@@ -206,7 +207,11 @@ def how_it_ended(store: RunStore) -> str | None:
     rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
     ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
-    warnings = stall_warning(last, config.method, config.model), drift_warning(rows, config.confidence)
+    warnings = (
+        incomplete_warning(last, config.past),
+        stall_warning(last, config.method, config.model),
+        drift_warning(rows, config.confidence),
+    )
     return " ".join(filter(None, (ending, *warnings))) or None
 
 

@@ -17,6 +17,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from sonde._internal.errors import SondeError
 from sonde.data import Data
 from sonde.objectives import Objective, information_gain
+from sonde.solvers._fallback import (
+    Checked,
+    SafeSearch,
+    SafeState,
+    admissible_or_fallback,
+    begin_safe_search,
+    initial_safe_state,
+)
 from sonde.solvers._policy import AnytimePolicy, Policy
 from sonde.solvers._problem import ControlProblem
 
@@ -26,6 +34,8 @@ class Solver(abc.ABC):
 
     single_particle: ClassVar[bool] = False
     """Whether it simulates one particle at a time, so that an objective cannot compare several."""
+    keeps_constraints: ClassVar[bool] = False
+    """Whether it takes the constraints of a control problem (`ControlProblem.safety`) into account."""
 
     def check(self, objective: Objective | None) -> None:
         """Reject an objective that this solver cannot maximise.
@@ -38,6 +48,11 @@ class Solver(abc.ABC):
                 f"solver: {type(self).__name__} simulates one particle at a time and cannot maximise "
                 f"{type(objective).__name__}, which compares several; use the solver icem"
             )
+
+    def check_constraints(self) -> None:
+        """Reject a solver that would ignore constraints."""
+        if not self.keeps_constraints:
+            raise SondeError(f"solver: {type(self).__name__} cannot keep constraints; use the solver icem or sac")
 
     @abc.abstractmethod
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Policy:
@@ -72,6 +87,8 @@ class Solver(abc.ABC):
 
 class Planner(Solver):
     """A solver that plans again at every step."""
+
+    keeps_constraints: ClassVar[bool] = True
 
     @abc.abstractmethod
     def initial_state(self, problem: ControlProblem) -> Any:
@@ -209,17 +226,53 @@ class PlanningPolicy(AnytimePolicy):
         return replace(self, reports_information=False)
 
     def initial_state(self) -> Any:
-        """The planner's initial state."""
-        return self.planner.initial_state(self.problem)
+        """The planner's initial state; with constraints, also what the fallback needs."""
+        state = self.planner.initial_state(self.problem)
+        if self.problem.safety is None:
+            return state
+        return initial_safe_state(self.problem, state, self._plan_steps(state))
+
+    def _plan_steps(self, state: Any) -> int:
+        """Steps of a plan; nothing is computed."""
+        planner = self.planner
+        if isinstance(planner, AnytimePlanner):
+            plan = lambda: planner.finish(planner.begin(self.problem, state))
+        else:
+            plan = lambda: planner.plan(self.problem, state, jnp.zeros(self.problem.state_dim), jax.random.key(0))
+        return jax.eval_shape(plan)[0].shape[0]
+
+    def checked(self, state: Any) -> Checked | None:
+        """What the check of constraints said about the last action."""
+        return state.checked if isinstance(state, SafeState) else None
+
+    def plan(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "H du"], Any, Float[Array, "H dc"]]:
+        """Plan from a state of the system.
+
+        Args:
+            state: The policy's own state.
+            x: State of the system.
+            key: Randomness of the step, as `act` takes it.
+
+        Returns:
+            The actions to take in this step and the following ones, the policy's next state, and the planner's best plan.
+        """
+        if self.problem.safety is None:
+            plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
+            return planned_actions(self.problem, plan), state, plan
+        plan, planner_state = self.planner.plan(self.problem, state.planner, x, self.plan_key(key))
+        actions, state = admissible_or_fallback(self.problem, state, planner_state, x, plan)
+        return actions, state, plan
 
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """Take the first action of the best plan."""
         imagine_key = jax.random.split(key)[1]
-        plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
-        action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
+        actions, state, plan = self.plan(state, x, key)
+        expected = jnp.asarray(jnp.nan, x.dtype)
         if self.reports_information:
             expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).predictions))
-        return action, state, expected
+        return actions[0], state, expected
 
     def plan_key(self, key: Key[Array, ""]) -> Key[Array, ""]:
         """The planner's part of a step's randomness.
@@ -244,7 +297,9 @@ class PlanningPolicy(AnytimePolicy):
 
     def begin(self, state: Any) -> Any:
         """Start the planner's search."""
-        return self._anytime.begin(self.problem, state)
+        if self.problem.safety is None:
+            return self._anytime.begin(self.problem, state)
+        return begin_safe_search(self.problem, self._anytime.begin(self.problem, state.planner), state)
 
     def improve(
         self,
@@ -256,12 +311,18 @@ class PlanningPolicy(AnytimePolicy):
         size: int,
     ) -> Any:
         """Run one more iteration of the planner."""
-        return self._anytime.improve(self.problem, search, x, self.plan_key(key), iteration, last, size)
+        better = lambda search: self._anytime.improve(self.problem, search, x, self.plan_key(key), iteration, last, size)
+        if self.problem.safety is None:
+            return better(search)
+        return SafeSearch(better(search.planner), search.before, x, jnp.asarray(True))
 
     def finish(self, search: Any) -> tuple[Float[Array, "H du"], Any]:
         """Return the actions of the best plan so far; the expected information is left out because it takes time."""
-        plan, state = self._anytime.finish(search)
-        return planned_actions(self.problem, plan), state
+        if self.problem.safety is None:
+            plan, state = self._anytime.finish(search)
+            return planned_actions(self.problem, plan), state
+        plan, state = self._anytime.finish(search.planner)
+        return admissible_or_fallback(self.problem, search.before, state, search.x, plan, search.searched)
 
 
 def planned_actions(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, "H du"]:
@@ -272,13 +333,3 @@ def planned_actions(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Floa
         plan: Controls of each step.
     """
     return jnp.clip(plan[:, : problem.action_dim], -1.0, 1.0)
-
-
-def first_action(problem: ControlProblem, plan: Float[Array, "H dc"]) -> Float[Array, " du"]:
-    """The first action of a plan, clipped to [-1, 1].
-
-    Args:
-        problem: The control problem.
-        plan: Controls of each step.
-    """
-    return planned_actions(problem, plan)[0]

@@ -35,6 +35,12 @@ class ICEMSearch(eqx.Module):
     kept: Float[Array, "keep H dc"]
     best: Float[Array, "H dc"]
     best_value: Float32[Array, ""]
+    best_violation: Float32[Array, ""] | None = None
+    """How far the best plan violates the constraints, if there are any."""
+
+
+FINALISTS = 2
+"""Plans of each iteration that are checked as thoroughly as the one that is acted on, where there are constraints."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +115,9 @@ class ICEM(AnytimePlanner):
     def begin(self, problem: ControlProblem, state: ICEMState) -> ICEMSearch:
         """Start at the mean of the previous step, with the standard deviation reset."""
         no_value = jnp.asarray(-jnp.inf, jnp.float32)
-        return ICEMSearch(state.mean, jnp.full_like(state.mean, self.initial_std), state.kept, state.mean, no_value)
+        std = jnp.full_like(state.mean, self.initial_std)
+        violation = None if problem.safety is None else -no_value
+        return ICEMSearch(state.mean, std, state.kept, state.mean, no_value, violation)
 
     def improve(
         self,
@@ -136,16 +144,47 @@ class ICEM(AnytimePlanner):
         # ranked in single precision, where nearly equal values are ties and keep their order: the last digits of a double
         # depend on the number of seeds in lockstep, and must not decide
         ranks = jnp.where(usable, values, -jnp.inf).astype(jnp.float32)
-        top_values, top = jax.lax.top_k(ranks, self.elites)
-        elite = plans[top]
-        better = top_values[0] > search.best_value
+        if problem.safety is None:
+            top_values, top = jax.lax.top_k(ranks, self.elites)
+            elite, best_violation = plans[top], None
+            better = top_values[0] > search.best_value
+        else:
+            top, violation = self._admissible_first(problem, x, plans, ranks, jax.random.fold_in(draws_key, 1))
+            elite, top_values = plans[top], ranks[top]
+            assert search.best_violation is not None
+            as_safe = violation == search.best_violation
+            better = (violation < search.best_violation) | (as_safe & (top_values[0] > search.best_value))
+            best_violation = jnp.where(better, violation, search.best_violation)
         return ICEMSearch(
             mean=self.momentum * search.mean + (1 - self.momentum) * jnp.mean(elite, axis=0),
             std=self.momentum * search.std + (1 - self.momentum) * jnp.std(elite, axis=0),
             kept=elite[: self.kept_elites],
             best=jnp.where(better, elite[0], search.best),
             best_value=jnp.where(better, top_values[0], search.best_value),
+            best_violation=best_violation,
         )
+
+    def _admissible_first(
+        self,
+        problem: ControlProblem,
+        x: Float[Array, " dx"],
+        plans: Float[Array, "P H dc"],
+        ranks: Float32[Array, " P"],
+        key: Key[Array, ""],
+    ) -> tuple[Int[Array, " elites"], Float32[Array, ""]]:
+        """The elites, admissible plans by their value before others by their violation, and the violation of the first.
+
+        A few extreme particles follow every plan, and many follow the first ones: the best of these comes first.
+        """
+        assert problem.safety is not None
+        violations = jnp.where(jnp.isfinite(ranks), problem.violations(x, plans, key), jnp.inf).astype(jnp.float32)
+        top = jnp.lexsort((-ranks, violations))[: self.elites]
+        first = top[:FINALISTS]
+        margins = jax.vmap(lambda plan: problem.worst_margin(x, plan))(plans[first])
+        shortfall = jnp.maximum(problem.safety.margin - margins, 0.0).astype(jnp.float32)
+        thorough = jnp.maximum(violations[first], shortfall)
+        order = jnp.lexsort((-ranks[first], thorough))
+        return top.at[: first.shape[0]].set(first[order]), thorough[order[0]]
 
     def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
         """Return the best plan, and the shifted mean and elites for the next step."""

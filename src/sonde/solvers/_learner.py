@@ -1,5 +1,6 @@
 """The parameters of soft actor-critic, and the imagined transitions that it learns from."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -10,6 +11,11 @@ from sonde.imagination import NoiseDraws
 from sonde.models import Prediction
 from sonde.models._network import Network
 from sonde.solvers._actor import squashed_gaussian
+
+INITIAL_MULTIPLIER, MULTIPLIER_RATE = 1.0, 5.0
+"""Cost of a risky step at first, and how much a training step adds to it per share of risky steps above the allowed one."""
+RISKY_SHARE = 0.001
+"""Share of imagined steps that may be risky."""
 
 
 class PendingSteps(NamedTuple):
@@ -30,6 +36,8 @@ class Batch(NamedTuple):
     next_states: Float32[Array, "*n dx"]
     pending: PendingSteps | None = None
     """The same steps before the adversary's choice, so that a later adversary can choose again."""
+    risky: Float32[Array, "*n"] | None = None
+    """1 where a plausible next state violates a constraint, otherwise 0; None without constraints."""
 
 
 class Adversary(eqx.Module):
@@ -48,6 +56,8 @@ class Learner(eqx.Module):
     log_temperature: Float32[Array, ""]
     optimiser_states: Any
     adversary: Adversary | None = None
+    multiplier: Float32[Array, ""] | None = None
+    """What a risky step costs, in units of the scaled rewards; None without constraints."""
 
 
 def q_value(
@@ -128,6 +138,22 @@ def with_rescaled_critics(learner: Learner, factor: Float32[Array, ""]) -> Learn
     both = lambda pair: (rescale(pair[0]), rescale(pair[1]))
     parts = lambda learner: (learner.critics, learner.target_critics)
     return eqx.tree_at(parts, learner, (both(learner.critics), both(learner.target_critics)))
+
+
+def with_next_multiplier(learner: Learner, imagined: Batch) -> Learner:
+    """Dual ascent: raise the cost of risky steps while there are more than allowed, and lower it while there are fewer.
+
+    Args:
+        learner: The learner.
+        imagined: The latest imagined transitions.
+
+    Returns:
+        The learner with its next multiplier; the same learner without constraints.
+    """
+    if learner.multiplier is None or imagined.risky is None:
+        return learner
+    excess = jnp.mean(imagined.risky) - RISKY_SHARE
+    return replace(learner, multiplier=jnp.maximum(learner.multiplier + MULTIPLIER_RATE * excess, 0.0))
 
 
 def replace_nonfinite(

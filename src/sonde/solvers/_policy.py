@@ -8,6 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from sonde.solvers._fallback import Checked
+from sonde.solvers._safety import Feedback
+
 
 class Policy(eqx.Module):
     """A function from states to actions, one step at a time."""
@@ -42,6 +45,15 @@ class Policy(eqx.Module):
     def without_report(self) -> "Policy":
         """The same policy where only its actions are used: it may return NaN for the information that it expects."""
         return self
+
+    def checked(self, state: Any) -> Checked | None:
+        """What the check of constraints said about the last action; None where no constraints are checked.
+
+        Args:
+            state: The policy's own state after the action.
+        """
+        del state
+        return None
 
     def to_bytes(self) -> bytes | None:
         """Content of a file for `sonde.load_policy`; None if the policy cannot be used without JAX."""
@@ -123,3 +135,27 @@ class RandomPolicy(Policy):
     ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
         """Draw an action."""
         return jax.random.uniform(key, (self.action_dim,), x.dtype, -1.0, 1.0), None, jnp.asarray(jnp.nan, x.dtype)
+
+
+class CautiousPolicy(Policy):
+    """The policy of a first round without any knowledge: small random actions, or a feedback u = f(x)."""
+
+    state_dim: int = eqx.field(static=True)
+    """Number of dimensions dx of an observation, the first part of the state; the feedback sees it alone."""
+    action_dim: int = eqx.field(static=True)
+    amplitude: float = eqx.field(static=True, default=0.0)
+    """Largest magnitude of the random actions."""
+    feedback: Feedback | None = eqx.field(static=True, default=None)
+    """The feedback, if there is one; then nothing is random."""
+
+    def initial_state(self) -> None:
+        """No state."""
+
+    def act(
+        self, state: None, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], None, Float[Array, ""]]:
+        """Draw a small action, or apply the feedback."""
+        nothing = jnp.asarray(jnp.nan, x.dtype)
+        if self.feedback is not None:
+            return jnp.clip(jnp.asarray(self.feedback(x[: self.state_dim]), x.dtype), -1.0, 1.0), None, nothing
+        return jax.random.uniform(key, (self.action_dim,), x.dtype, -self.amplitude, self.amplitude), None, nothing

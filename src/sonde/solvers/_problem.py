@@ -1,17 +1,24 @@
 """The optimal-control problem that a solver is given."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import replace
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
+from sonde._internal.past import NO_PAST, Past
+from sonde.data import Data
 from sonde.imagination import Imagination, NoiseDraws, Perturbed, Pessimistic, draw_noise
 from sonde.models import Posterior, Prediction
 from sonde.objectives import Imagined, Objective
+from sonde.solvers._safety import Safety, corner_sequences
 from sonde.solvers._worst_case import worst_case
+
+ADVERSARY_STEPS = 3
+"""Steps of the gradient search for the worst case of a plan."""
 
 
 class ControlProblem(eqx.Module):
@@ -33,6 +40,18 @@ class ControlProblem(eqx.Module):
     """Number of action dimensions du."""
     goal: Float[Array, "*seeds dg"] | None = None
     """Goal of the task, if it has one; an array, so that another goal does not recompile."""
+    bonus_weight: Float[Array, "*seeds"] | None = None
+    """Weight of the bonus in this round, for objectives that add one to the reward of a task; an array for the same reason."""
+    safety: Safety | None = eqx.field(static=True, default=None)
+    """Constraints that every step must keep, if there are any."""
+    past: Past = eqx.field(static=True, default=NO_PAST)
+    """What of the past belongs to the state: it follows the observation [dx] in all states that planners see, and is known
+    exactly, so that only the observation is predicted, imagined and rewarded."""
+
+    @property
+    def full_dim(self) -> int:
+        """Numbers in a state: the observation and the past."""
+        return self.state_dim + self.past.size(self.state_dim, self.action_dim)
 
     @property
     def control_dim(self) -> int:
@@ -53,7 +72,7 @@ class ControlProblem(eqx.Module):
         """Simulate a plan on the model.
 
         Args:
-            x: First state.
+            x: First state, with the past.
             controls: Controls of each step, with or without the adversary's; without them the adversary does nothing.
             key: Randomness of all particles.
         """
@@ -67,14 +86,14 @@ class ControlProblem(eqx.Module):
 
             def step(x, inputs):
                 x_next, prediction = self._advance(adopted, x, *inputs)
-                return x_next, (x, x_next, prediction)
+                return x_next, (self.observed(x), self.observed(x_next), prediction)
 
             inputs = actions, extras, draw_noise(key, horizon, self.state_dim)
             return jax.lax.scan(step, x, inputs, unroll=min(self.posterior.unroll, horizon))[1]
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
         states, next_states, predictions = jax.vmap(particle)(indices, keys)
-        return Imagined(states, actions, next_states, predictions, self.goal)
+        return Imagined(states, actions, next_states, predictions, self.goal, self.bonus_weight)
 
     def step(
         self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], draws: NoiseDraws
@@ -105,16 +124,71 @@ class ControlProblem(eqx.Module):
             x_next: Imagined next state.
             prediction: The model's prediction of the next state.
         """
+        x, x_next = self.observed(x), self.observed(x_next)
         predictions = jax.tree.map(lambda leaf: leaf[None, None], prediction)
-        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal))[0, 0]
+        imagined = Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal, self.bonus_weight)
+        return self.objective.rewards(imagined)[0, 0]
+
+    def start(self, x: Float[Array, "*n dx"]) -> Float[Array, "*n full"]:
+        """The states of systems that have just started: nothing came before.
+
+        Args:
+            x: Observations.
+        """
+        return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, self.full_dim - self.state_dim)]) if self.past else x
+
+    def observed(self, x: Float[Array, "*n full"]) -> Float[Array, "*n dx"]:
+        """The present observation of a state.
+
+        Args:
+            x: States with the past.
+        """
+        return x[..., : self.state_dim] if self.past else x
+
+    def predict(self, posterior: Posterior, x: Float[Array, " full"], u: Float[Array, " du"]) -> Prediction:
+        """Predict the next observation.
+
+        Args:
+            posterior: A posterior, such as that of one member.
+            x: State with the past.
+            u: Action.
+        """
+        if not self.past:
+            return posterior.predict(x, u)
+        return posterior.predict(self.observed(x), jnp.concatenate([x[self.state_dim :], u]))
+
+    def moved(self, x: Float[Array, " full"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, " full"]:
+        """The next state with the past, which follows exactly from the next observation.
+
+        Args:
+            x: State with the past.
+            u: Action.
+            x_next: The next observation.
+        """
+        if not self.past:
+            return x_next
+        return jnp.concatenate([x_next, self.past.moved(x[self.state_dim :], self.observed(x), u, x_next)])
+
+    def visited(self, data: Data) -> Data:
+        """Measurements with the past as a part of the states, which planners start from, instead of the actions.
+
+        Args:
+            data: What models learn from, with any leading axes.
+        """
+        if not self.past:
+            return data
+        past, actions = jnp.split(data.actions, [self.full_dim - self.state_dim], axis=-1)
+        after = self.past.moved(past, data.states, actions, data.next_states)
+        join = lambda observed, past: jnp.concatenate([observed, past], axis=-1)
+        return replace(data, states=join(data.states, past), actions=actions, next_states=join(data.next_states, after))
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Prediction]:
         """The next state that a particle with the posterior `adopted` imagines, and the prediction of the whole posterior."""
-        prediction = self.posterior.predict(x, u)
-        own = prediction if adopted is self.posterior else adopted.predict(x, u)
-        return self.imagination.next_state(own, extra, draws), prediction
+        prediction = self.predict(self.posterior, x, u)
+        own = prediction if adopted is self.posterior else self.predict(adopted, x, u)
+        return self.moved(x, u, self.imagination.next_state(own, extra, draws)), prediction
 
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
         """The rewards of plans, in the worst case if there is an adversary; each plan has noise draws of its own.
@@ -155,3 +229,124 @@ class ControlProblem(eqx.Module):
         # mean, which is much cheaper
         near_zero = functools.partial(rewards, perturbed)
         return worst_case(functools.partial(rewards, self), zero, self.imagination.adversary_steps, near_zero)
+
+    def violations(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, " P"]:
+        """How far plans violate the constraints in the worst case among a few extreme particles, at random corners.
+
+        Args:
+            x: First state.
+            plans: P plans of H steps.
+            key: Randomness.
+
+        Returns:
+            By how much the smallest margin falls short of the one that is needed; 0 for plans that look admissible.
+        """
+        assert self.safety is not None
+        plans = plans[:, : self.safety.checked_steps(plans.shape[1])]
+        size = plans.shape[0], self.safety.particles // 2, 1, self.state_dim
+        corners = jax.random.rademacher(key, size, plans.dtype)
+        etas = jnp.concatenate([corners, -corners], axis=1)
+        margins = jax.vmap(lambda plan, eta: self._extreme_margins(x, plan, eta))(plans, etas)
+        return jnp.maximum(self.safety.margin - jnp.min(margins, axis=1), 0.0)
+
+    def worst_margin(self, x: Float[Array, " dx"], plan: Float[Array, "H dc"]) -> Float[Array, ""]:
+        """The smallest margin of a plan that a thorough search among everything plausible finds.
+
+        Args:
+            x: First state.
+            plan: The plan.
+
+        Returns:
+            The smallest margin over constraints, steps and plausible next states; minus infinity for a plan that is not finite.
+        """
+        assert self.safety is not None
+        checked = plan[: self.safety.checked_steps(plan.shape[0])]
+        etas = jnp.asarray(corner_sequences(self.safety.corners, checked.shape[0], self.state_dim), plan.dtype)
+        margins = [self._extreme_margins(x, checked, etas)]
+        if self.posterior.ensemble_size:
+            margins.append(self._member_margins(x, checked))
+        if self.safety.search == "adversary":
+            margins.append(self._attacked_margin(x, checked)[None])
+        smallest = jnp.min(jnp.concatenate(margins))
+        return jnp.where(jnp.all(jnp.isfinite(plan)), smallest, -jnp.inf)
+
+    def is_risky(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Bool[Array, ""]:
+        """Whether some plausible next state of a single step is not admissible.
+
+        Args:
+            x: State.
+            u: Action.
+        """
+        safety = self.safety
+        assert safety is not None
+        prediction, corners = self.predict(self.posterior, x, u), corner_sequences(safety.corners, 1, self.state_dim)[:, 0]
+        observed = self.observed(x)
+        margin = lambda eta: safety.smallest_margin(observed, u, self.plausible(prediction, eta).astype(x.dtype))
+        return ~(jnp.min(jax.vmap(margin)(jnp.asarray(corners, x.dtype))) >= safety.margin)
+
+    def plausible(self, prediction: Prediction, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """The next state at a point of the region in which constraints must hold.
+
+        Args:
+            prediction: The model's prediction.
+            eta: Point of [-1, 1]^dx. Where the imagination has the system's noise, the region is as wide as both stds together.
+        """
+        assert self.safety is not None
+        beta = self.safety.beta if prediction.beta is None else prediction.beta
+        std = prediction.epistemic_std
+        if self.imagination.noise:
+            std = jnp.hypot(std, prediction.aleatoric_std)
+        x_next = prediction.mean + beta * std * eta
+        return x_next if self.safety.project is None else self.safety.project(x_next)
+
+    def _extreme_margins(self, x: Array, plan: Array, etas: Float[Array, "C #H dx"]) -> Float[Array, " C"]:
+        """The smallest margin of a plan along each sequence of corners."""
+        return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta)))(etas)
+
+    def _margins(self, x: Array, plan: Array, eta: Float[Array, "#H dx"]) -> Float[Array, " H"]:
+        """The smallest margin of each step, for one sequence of corners."""
+        return self._margins_of(x, plan, eta, self.plausible)
+
+    def _member_margins(self, x: Array, plan: Array) -> Float[Array, " E"]:
+        """The smallest margin of a plan if one member of the ensemble were the truth, for each of them."""
+
+        def one(number):
+            mean = lambda prediction, _: prediction.mean
+            problem = replace(self, posterior=self.posterior.member(number))
+            return _smallest(problem._margins_of(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean))
+
+        return jax.vmap(one)(jnp.arange(self.posterior.ensemble_size))
+
+    def _margins_of(
+        self, x: Array, plan: Array, eta: Float[Array, "#H dx"], choose: Callable[[Prediction, Array], Array]
+    ) -> Float[Array, " H"]:
+        safety = self.safety
+        assert safety is not None
+        steps = plan.shape[0]
+        actions = jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
+
+        def step(x, inputs):
+            u, eta = inputs
+            x_next = choose(self.predict(self.posterior, x, u), eta).astype(x.dtype)
+            return self.moved(x, u, x_next), safety.smallest_margin(self.observed(x), u, x_next)
+
+        etas = jnp.broadcast_to(eta, (steps, self.state_dim))
+        return jax.lax.scan(step, x, (actions, etas), unroll=min(self.posterior.unroll, steps))[1]
+
+    def _attacked_margin(self, x: Array, plan: Array) -> Float[Array, ""]:
+        """The smallest margin that a search along gradients finds."""
+
+        def rewards(eta):
+            margins = self._margins(x, plan, eta)
+            scale = jax.lax.stop_gradient(jnp.maximum(0.05 * (jnp.max(margins) - jnp.min(margins)), 1e-6))
+            soft_minimum = -scale * jax.nn.logsumexp(-margins / scale)
+            return jnp.broadcast_to(soft_minimum / plan.shape[0], (1, plan.shape[0]))  # its sum over the steps is attacked
+
+        zero = jnp.zeros((plan.shape[0], self.state_dim), plan.dtype)
+        eta, _ = worst_case(rewards, zero, ADVERSARY_STEPS)
+        return _smallest(self._margins(x, plan, eta))
+
+
+def _smallest(margins: Float[Array, " H"]) -> Float[Array, ""]:
+    """The smallest margin; NaN counts as the worst."""
+    return jnp.min(jnp.where(jnp.isnan(margins), -jnp.inf, margins))

@@ -4,7 +4,8 @@ Each of K training steps samples P visited states, imagines H steps from each un
 of imagined transitions, and takes G gradient steps of soft actor-critic (Haarnoja et al. 2018) on the buffer: twin critics with
 slowly moving target critics, and a temperature that keeps the entropy of the policy at its target. The extra controls of the
 imagination (eta) are part of the actor's output, so optimism is learned together with the policy. If the imagination has an
-adversary, a second actor learns the adversary's controls (`sonde.solvers.adversarial._learning`).
+adversary, a second actor learns the adversary's controls (`sonde.solvers.adversarial._learning`). With constraints, a step
+after which some plausible next state violates them costs a Lagrange multiplier, which grows while there are such steps.
 
 Rewards may have any size: the critics predict returns in units of `scale`, which follows the imagined rewards. When it changes,
 the last layers of the critics are rescaled so that their predictions stay the same.
@@ -28,6 +29,7 @@ from sonde.models._normaliser import Normaliser
 from sonde.solvers._actor import ActorPolicy, adversary_controls, squashed_gaussian
 from sonde.solvers._base import Solver
 from sonde.solvers._learner import (
+    INITIAL_MULTIPLIER,
     Adversary,
     Batch,
     Learner,
@@ -35,6 +37,7 @@ from sonde.solvers._learner import (
     critic_loss,
     min_q_value,
     replace_nonfinite,
+    with_next_multiplier,
     with_rescaled_critics,
 )
 from sonde.solvers._problem import ControlProblem
@@ -67,6 +70,7 @@ class SAC(Solver):
     """Soft actor-critic on imagined transitions: trains a policy once per round, for tasks that need long horizons."""
 
     single_particle: ClassVar[bool] = True
+    keeps_constraints: ClassVar[bool] = True
 
     training_steps: int = 35
     """Training steps, each of which imagines transitions and then learns from the buffer (K)."""
@@ -131,16 +135,19 @@ class SAC(Solver):
         """Train an actor from scratch."""
         trained = self.train(problem, data, key)
         adversary = None if trained.learner.adversary is None else trained.learner.adversary.network
-        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary)
+        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary, past=problem.past)
 
     def exploration_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
         """Train an actor from scratch, and sample from it."""
         return replace(self.policy(problem, data, key), samples=True)
 
     def first_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
-        """Sample from an untrained actor: there is no visited state yet to imagine from."""
+        """Sample from an untrained actor: there is no visited state yet to imagine from. With constraints it is trained."""
+        if problem.safety is not None:
+            return self.exploration_policy(problem, data, key)
         learner = self._init(problem, jax.random.split(key)[0])
-        return ActorPolicy(learner.actor, Normaliser.of(data.states, data.mask()), problem.action_dim, samples=True)
+        normaliser = Normaliser.of(data.states, data.mask())
+        return ActorPolicy(learner.actor, normaliser, problem.action_dim, samples=True, past=problem.past)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """Run all training steps.
@@ -156,7 +163,7 @@ class SAC(Solver):
         slots = max(1, min(self.training_steps, self.buffer // self.transitions_per_step))
 
         def imagine(learner, start_key, key):
-            return self._imagine(problem, learner, normaliser, _sample_states(data, self.starts, start_key), key)
+            return self._imagine(problem, learner, normaliser, sample_states(data, self.starts, start_key), key)
 
         zeros = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype)
         buffer = jax.tree.map(zeros, jax.eval_shape(imagine, learner, train_key, train_key))
@@ -165,6 +172,7 @@ class SAC(Solver):
             learner, buffer, scale = carry
             start_key, imagine_key, learn_key = jax.random.split(jax.random.fold_in(train_key, k), 3)
             imagined = imagine(learner, start_key, imagine_key)
+            learner = with_next_multiplier(learner, imagined)
             buffer = jax.tree.map(lambda all, new: all.at[k % slots].set(new), buffer, imagined)
             filled = jnp.minimum(k + 1, slots)
             # the scale never falls: when a rare large reward leaves the buffer, small rewards must not be amplified
@@ -192,7 +200,7 @@ class SAC(Solver):
         return tuple(optax.adam(rate) for rate in rates[:parts])
 
     def _init(self, problem: ControlProblem, key: Key[Array, ""]) -> Learner:
-        dx, dc, da = problem.state_dim, problem.control_dim, problem.adversary_dim
+        dx, dc, da = problem.full_dim, problem.control_dim, problem.adversary_dim
         keys = jax.random.split(key, 3)
         actor = Network.init((dx, *self.actor, 2 * dc), keys[0])
         one, two = (Network.init((dx + dc, *self.critic, 1), k) for k in keys[1:])
@@ -202,7 +210,9 @@ class SAC(Solver):
             network = Network.init((dx + dc, *self.actor, 2 * da), for_purpose(key, ADVERSARY_STREAM))
             trained += (Adversary(network, temperature),)
         states = tuple(optimiser.init(part) for optimiser, part in zip(self._optimisers(len(trained)), trained, strict=True))
-        return Learner(actor, (one, two), (one, two), temperature, states, *trained[3:])
+        learner = Learner(actor, (one, two), (one, two), temperature, states, *trained[3:])
+        cost = None if problem.safety is None else jnp.asarray(INITIAL_MULTIPLIER, jnp.float32)
+        return replace(learner, multiplier=cost)
 
     def _imagine(
         self,
@@ -228,7 +238,11 @@ class SAC(Solver):
                 steps = pending_steps(problem, x, controls, draws)
                 outcome = complete_steps(problem, steps, adversary_controls(learner.adversary.network, states, controls))
             x_next, rewards = replace_nonfinite(x, *outcome)
-            row = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), (states, controls, rewards, normaliser(x_next), steps))
+            risky = None
+            if problem.safety is not None:
+                risky = jax.vmap(problem.is_risky)(x, controls[:, : problem.action_dim].astype(x.dtype))
+            found = states, controls, rewards, normaliser(x_next), steps, risky
+            row = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), found)
             return x_next.astype(x.dtype), Batch(*row)
 
         rows = jax.lax.scan(step, starts, (noise, jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), draws)))[1]
@@ -287,7 +301,10 @@ class SAC(Solver):
                 learner.adversary, adversary_problem, batch, critic_target, adversary_noise, self.target_entropy
             )
             adversary_gradient = (gradient,)
-        target = critic_target(batch.rewards, batch.next_states)
+        rewards = batch.rewards
+        if learner.multiplier is not None and batch.risky is not None:
+            rewards = rewards - learner.multiplier * batch.risky
+        target = critic_target(rewards, batch.next_states)
         critics_gradient = jax.grad(critic_loss)(learner.critics, batch, target)
         actor_gradient, log_density = jax.grad(actor_loss, has_aux=True)(
             learner.actor, learner.critics, temperature, batch.states, noise[0]
@@ -308,11 +325,18 @@ class SAC(Solver):
             states.append(state)
         follow = lambda target, critic: target + self.tau * (critic - target)
         target_critics = jax.tree.map(follow, learner.target_critics, updated[1])
-        return Learner(updated[0], updated[1], target_critics, updated[2], tuple(states), *updated[3:])
+        after = Learner(updated[0], updated[1], target_critics, updated[2], tuple(states), *updated[3:])
+        return replace(after, multiplier=learner.multiplier)
 
 
-def _sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
-    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects."""
+def sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
+    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects.
+
+    Args:
+        data: The measurements of one seed.
+        count: Number of states.
+        key: Randomness.
+    """
     rows = jax.random.randint(key, (count,), 0, jnp.maximum(data.count, 1))
     normal = jax.random.normal(key, (count, data.states.shape[1]), data.states.dtype)
     return jnp.where(data.count > 0, data.states[rows], normal)

@@ -7,12 +7,13 @@ built-in ones for the command line.
 from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World, has_simulator
 from sonde.worlds._cheetah import Cheetah
 from sonde.worlds._gym import GymWorld
+from sonde.worlds._hidden import Delayed, Observed
 from sonde.worlds._mountain_car import MountainCar
 from sonde.worlds._own import OwnSystem
 from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._reacher import Reacher
 from sonde.worlds._swimmer import Swimmer
-from sonde.worlds._task import GoalRewardFunction, GoalTask, RewardFunction, Task
+from sonde.worlds._task import ConstraintFunction, Feedback, GoalRewardFunction, GoalTask, RewardFunction, Task
 from sonde.worlds._views import Coordinates, Plane
 from sonde.worlds.fetch import FetchConstruction
 
@@ -23,6 +24,8 @@ WORLDS: dict[str, type[World]] = {
     "swimmer": Swimmer,
     "cheetah": Cheetah,
     "fetch-construction": FetchConstruction,
+    "delayed": Delayed,
+    "observed": Observed,
     "gym": GymWorld,
     "own": OwnSystem,
 }
@@ -31,7 +34,10 @@ WORLDS: dict[str, type[World]] = {
 __all__ = [
     "WORLDS",
     "Cheetah",
+    "ConstraintFunction",
     "Coordinates",
+    "Delayed",
+    "Feedback",
     "FetchConstruction",
     "GoalRewardFunction",
     "GoalTask",
@@ -39,6 +45,7 @@ __all__ = [
     "HostWorld",
     "JaxWorld",
     "MountainCar",
+    "Observed",
     "OwnSystem",
     "Pendulum",
     "Plane",

@@ -11,18 +11,33 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from sonde._internal.errors import not_negative
 from sonde.worlds._mujoco import physics_step, stack_field
 from sonde.worlds._mujoco_simulators import EpisodeStart, Observation
 from sonde.worlds._suite import SuiteWorld
-from sonde.worlds._task import RewardFunction
+from sonde.worlds._task import ConstraintFunction, RewardFunction
 from sonde.worlds._views import Plane
 
 JOINTS = ("back thigh", "back shin", "back foot", "front thigh", "front shin", "front foot")
 PITCH, SPEED = 2, 9
 """Indices of the torso's angle and of its forward velocity in the state."""
 SETTLING_STEPS = 200
+LARGEST_PITCH = 1.0
+"""Largest angle of the torso that the constraint `torso` allows, in rad."""
+
+
+def upright_torso(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
+    """How far the torso's angle stays below `LARGEST_PITCH`, in rad.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
+    del x, u
+    return LARGEST_PITCH - jnp.abs(x_next[PITCH])
 
 
 @functools.cache  # the same options must give the same functions: JAX caches compiled programs by their identity
@@ -79,6 +94,11 @@ class Cheetah(SuiteWorld):
     def tasks(self) -> Mapping[str, RewardFunction]:
         """Run forward; run backward."""
         return _tasks(self.control_cost, self.fall_penalty)
+
+    @property
+    def constraints(self) -> Mapping[str, ConstraintFunction]:
+        """Keep the torso level, within 1 rad."""
+        return {"torso": upright_torso}
 
     def start(self, model: Any, data: Any, rng: np.random.Generator) -> EpisodeStart:
         """Draw joints within their limits, then let it settle for two seconds without torque."""

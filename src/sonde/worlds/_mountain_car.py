@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import JaxWorld
+from sonde.worlds._base import JaxWorld, known_zero
 from sonde.worlds._pumping import EpisodeKeys, Pump, pumped_points
-from sonde.worlds._task import RewardFunction
+from sonde.worlds._task import ConstraintFunction, Feedback, RewardFunction
 from sonde.worlds._views import Plane
 
 LEFT_WALL, RIGHT_WALL = -1.2, 0.6
@@ -43,6 +43,33 @@ def reach_goal(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Arr
     """
     del x
     return jnp.where(in_goal(x_next), 100.0, 0.0) - 0.1 * jnp.sum(u**2)
+
+
+LEFT_END = -1.1
+"""Leftmost position that the constraint `left-end` allows."""
+BRAKING_SPEED = 0.01
+"""Velocity from which braking takes the largest force, per step."""
+
+
+def right_of_left_end(x: Float[Array, " dx"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, ""]:
+    """Distance to `LEFT_END`, short of the wall.
+
+    Args:
+        x: State.
+        u: Action.
+        x_next: Next state.
+    """
+    del x, u
+    return x_next[0] - LEFT_END
+
+
+def brake_car(x: Float[Array, " dx"]) -> Float[Array, " du"]:
+    """Force against the motion.
+
+    Args:
+        x: State.
+    """
+    return jnp.clip(-x[1:2] / BRAKING_SPEED, -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -75,6 +102,16 @@ class MountainCar(JaxWorld):
         """Reach the goal on the right."""
         return {"reach-goal": reach_goal}
 
+    @property
+    def constraints(self) -> Mapping[str, ConstraintFunction]:
+        """Stay away from the wall on the left."""
+        return {"left-end": right_of_left_end}
+
+    @property
+    def brake(self) -> Feedback:
+        """Force against the motion."""
+        return brake_car
+
     def __post_init__(self):
         """Reject physics that cannot be."""
         not_negative("mountain-car", process_noise=self.process_noise, friction=self.friction)
@@ -88,7 +125,7 @@ class MountainCar(JaxWorld):
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed; the left wall stops the car, the right one only limits its position."""
         acceleration = self.power * jnp.clip(u[0], -1.0, 1.0) - self.gravity * jnp.cos(3 * x[0])
-        if self.friction:  # without it, the operations are exactly Gymnasium's
+        if not known_zero(self.friction):  # without it, the operations are exactly Gymnasium's
             acceleration -= self.friction * x[1]
         velocity = jnp.clip(x[1] + acceleration, -self.max_speed, self.max_speed)
         position = jnp.clip(x[0] + velocity, LEFT_WALL, RIGHT_WALL)

@@ -10,6 +10,10 @@ RewardFunction = Callable[[Array, Array, Array], Array]
 """reward(x, u, x_next) -> scalar, written for one transition in JAX."""
 GoalRewardFunction = Callable[[Array, Array, Array, Array], Array]
 """reward(x, u, x_next, goal) -> scalar, written for one transition in JAX."""
+ConstraintFunction = Callable[[Array, Array, Array], Array]
+"""constraint(x, u, x_next) -> scalar margin that must not be negative, written for one transition in JAX."""
+Feedback = Callable[[Array], Array]
+"""feedback(x) -> action [du] in [-1, 1], written for one state in JAX."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from sonde._internal.errors import SondeError
 from sonde.evaluation import MetricSpec, Schema
 from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs._config import RunConfig, world_label
 from sonde.runs._store import RunStore
 from sonde.runs.figures._style import LINE_STYLES, LOOKS, OTHER_LOOK, STYLE, file_format, save_figure, scale_y
@@ -146,6 +147,7 @@ def _warnings(groups: Sequence[Group]) -> list[str]:
         end = max(row["round"] for row in group.rows)
         last = [row for row in group.rows if row["round"] == end]
         warnings = (
+            incomplete_warning(last, group.config.past),
             stall_warning(last, group.config.method, group.config.model),
             drift_warning(group.rows, group.config.confidence),
         )

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from sonde.evaluation._constraints import MUCH_FALLBACK
 from sonde.evaluation._drift import drift_warning
-from sonde.evaluation._schema import LATE_ACTIONS, OVERCONFIDENCE
+from sonde.evaluation._schema import FALLBACK, LATE_ACTIONS, OVERCONFIDENCE, VIOLATIONS
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs.report._html import number
 from sonde.runs.report._subjects import Subject
 from sonde.worlds import has_simulator
@@ -16,7 +18,7 @@ from sonde.worlds import has_simulator
 MUCH_LATE = 0.05
 """Share of late actions from which a run's data is not what was planned."""
 MUCH_WORSE = 0.5
-"""By how much of its range so far the return of a single seed must be below the best for a remark."""
+"""By how much of its range so far the last two returns of a single seed must be below the best for a remark."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,14 @@ def warnings_of(subject: Subject) -> list[Finding]:
     Args:
         subject: The subject.
     """
-    found = [*_model(subject), *_change(subject), *_ending(subject), *_late(subject), *_forgotten(subject)]
+    found = [
+        *_model(subject),
+        *_change(subject),
+        *_ending(subject),
+        *_late(subject),
+        *_constraints(subject),
+        *_forgotten(subject),
+    ]
     return sorted(found, key=lambda each: not each.serious)
 
 
@@ -54,6 +63,10 @@ def _change(subject: Subject) -> Iterator[Finding]:
 def _model(subject: Subject) -> Iterator[Finding]:
     """Stalling, overconfidence, and what the model itself warns of."""
     last, config, here = subject.last, subject.config, subject.number
+    incomplete = incomplete_warning(last, config.past)
+    if incomplete:
+        said, _, remedy = incomplete.partition("; ")
+        yield Finding(here, "Incomplete state", f"{said}.", _sentence(remedy))
     stalls = stall_warning(last, config.method, config.model)
     if stalls:
         said, _, remedy = stalls.partition("; ")
@@ -123,6 +136,34 @@ def _late(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _constraints(subject: Subject) -> Iterator[Finding]:
+    """Steps without an admissible plan, and violations."""
+    config, rows = subject.config, subject.rows
+    shares = [row[FALLBACK.key] for row in rows if row.get(FALLBACK.key) is not None]
+    if shares and max(shares) > 0:
+        steps = len(shares) * config.steps
+        yield Finding(
+            subject.number,
+            "Fallback",
+            f"In {round(float(np.mean(shares)) * steps):,} of {steps:,} steps no plan was admissible: the fallback "
+            f"{config.safety.fallback} acted.",
+            "If this does not fall over the rounds, the constraints cannot be kept or too little is known: give more initial "
+            "data or a longer cautious start, or a smaller safety.beta or safety.horizon.",
+            float(np.mean(shares)) >= MUCH_FALLBACK,
+        )
+    violated = [row for row in rows if row.get(VIOLATIONS.key)]
+    if violated:
+        worst = max(violated, key=lambda row: row[VIOLATIONS.key])
+        yield Finding(
+            subject.number,
+            "Constraints violated",
+            f"Constraints were violated in {len(violated)} of {len(rows)} rounds of all seeds, at most in "
+            f"{100 * worst[VIOLATIONS.key]:.3g} % of the steps (seed {worst['seed']}, round {worst['round']}).",
+            "Demand a safety.margin, or let beta follow the data (--beta-rule held-out --holdout 0.2); beta says how far the "
+            "model's uncertainty is trusted.",
+        )
+
+
 def _forgotten(subject: Subject) -> Iterator[Finding]:
     """Tasks on which the last model is clearly worse than an earlier one."""
     for key in sorted({key for row in subject.rows for key in row if key.startswith("return/")}):
@@ -145,10 +186,11 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
 
 def _is_worse(values: np.ndarray, best: int) -> bool:
     """Whether the last of returns [S, T] is below those of the best round, by more than seeds differ by chance."""
-    if len(values) > 1:
-        return bool(estimate(values[:, best] - values[:, -1]).interval()[0] > 0)
+    if len(values) > 1:  # the best of many rounds is best by chance too: as many comparisons share the 5 %
+        confidence = 1 - 0.05 / (values.shape[1] - 1)
+        return bool(estimate(values[:, best] - values[:, -1]).interval(confidence)[0] > 0)
     span = float(np.ptp(values))
-    return bool(values[0, best] - values[0, -1] > MUCH_WORSE * span > 0)
+    return bool(values[0, best] - values[0, -2:].max() > MUCH_WORSE * span > 0)
 
 
 def _sentence(text: str) -> str:

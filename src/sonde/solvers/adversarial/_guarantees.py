@@ -26,7 +26,7 @@ from sonde.imagination import NoiseDraws, Pessimistic
 from sonde.models import Posterior
 from sonde.models._calibration import PosteriorWithBeta
 from sonde.solvers._actor import ActorPolicy
-from sonde.solvers._base import PlanningPolicy, planned_actions
+from sonde.solvers._base import PlanningPolicy
 from sonde.solvers._policy import Policy
 from sonde.solvers._problem import ControlProblem
 from sonde.solvers._worst_case import worst_case
@@ -184,7 +184,7 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
             x_next, reward = _step_without_noise(problem, x, jnp.concatenate([u, eta]))
             return (x_next, next_state), reward
 
-        return jnp.sum(jax.lax.scan(step, (start, policy.initial_state()), jnp.arange(horizon))[1])
+        return jnp.sum(jax.lax.scan(step, (problem.start(start), policy.initial_state()), jnp.arange(horizon))[1])
 
     return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 
@@ -215,7 +215,7 @@ def mean_returns(policy: Policy, problem: ControlProblem, horizon: int, starts: 
             x_next, reward = _step_without_noise(problem, x, jnp.concatenate([u, jnp.zeros(problem.adversary_dim, u.dtype)]))
             return (x_next, next_state), reward
 
-        return jnp.sum(jax.lax.scan(step, (start, policy.initial_state()), jnp.arange(horizon))[1])
+        return jnp.sum(jax.lax.scan(step, (problem.start(start), policy.initial_state()), jnp.arange(horizon))[1])
 
     return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 
@@ -243,8 +243,7 @@ def _act(
 ) -> tuple[Float[Array, " du"], Any, Callable[[], Float[Array, " dx"]]]:
     """The policy's action, its next state, and the search of the adversary for its eta at this step."""
     if isinstance(policy, PlanningPolicy):
-        plan, next_state = policy.planner.plan(policy.problem, state, x, policy.plan_key(key))
-        actions = planned_actions(policy.problem, plan)
+        actions, next_state, _ = policy.plan(state, x, key)
         return actions[0], next_state, lambda: problem.worst_case_rewards(x, actions, key)[0][0]
 
     def rewards(eta: Float[Array, "H dx"]) -> Float[Array, "1 H"]:
