@@ -8,14 +8,17 @@ import pytest
 
 from sonde._internal.errors import SondeError
 from sonde.data import Data, SystemSpec, Trajectory
+from sonde.evaluation._drift import CHANGED
 from sonde.explorer import Explorer, Told, fit_together
 from sonde.methods import METHODS
 from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble
-from sonde.runs import explore
+from sonde.runs import Experiment, explore
 from sonde.runs._memory import memory_need
 from sonde.runs._run import restore_explorer
 from sonde.runs._store import RunStore
+from sonde.runs._summary import how_it_ended
 from sonde.solvers import ICEM
+from sonde.worlds import OwnSystem
 from tiny import TINY
 
 SPEC = SystemSpec.of_size(2, 1)
@@ -157,3 +160,30 @@ def test_memory_of_a_fit_is_that_of_the_window():
     config = replace(TINY, rounds=1000, horizon=100, model=replace(TINY.model, rank=0))
     need = lambda window: memory_need(replace(config, confidence=Confidence(window=window))).bytes
     assert need(1000) < need(None) / 100
+
+
+@pytest.mark.slow
+def test_experiment_with_a_window_and_without_resets_goes_on_after_an_interruption(tmp_path):
+    """The system is another one in the third round, which the alarm and the run's last line say."""
+    world = OwnSystem(states=("a", "b"), actions=("u",))
+    config = replace(TINY, world=world, model=GP, reset=False, confidence=Confidence(window=24)).with_method("random")
+
+    def measured(number):
+        given = replace(rounds(number, seeds=1), planned_information=None)
+        return replace(given, next_states=given.states + (1.0 if number < 3 else 0.2) * given.actions)
+
+    with Experiment(tmp_path / "run", config) as experiment:
+        for number in (1, 2):
+            experiment.ask()
+            experiment.tell(measured(number))
+    with Experiment(tmp_path / "run", config) as experiment:
+        (row,) = experiment.tell(measured(3))
+        assert int(experiment.explorer.recent.count[0]) == 24 and experiment.explorer.transitions == 36
+    assert row["drift"] > CHANGED
+    assert "changed in round 3" in str(how_it_ended(RunStore.open(tmp_path / "run")))
+    expected = told(Explorer(METHODS["random"], GP, ICEM(), SPEC, capacity=36, confidence=config.confidence))
+    for number in (1, 2, 3):
+        expected.tell(measured(number))
+    with Experiment(tmp_path / "run", config) as experiment:
+        for one, same in zip(jax.tree.leaves(experiment.explorer.params), jax.tree.leaves(expected.params), strict=True):
+            np.testing.assert_array_equal(one, same)
