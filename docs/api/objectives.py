@@ -51,6 +51,11 @@ print(TaskReward(near_zero).rewards(imagined)[:, 0])  # [0, -0.04]
 # %% TaskPlusUncertainty, TaskPlusInformation
 from sonde.objectives import TaskPlusInformation, TaskPlusUncertainty
 
+
+def near_zero(x, u, x_next):
+    return -(x_next[0] ** 2) - 0.1 * u[0] ** 2
+
+
 objective = TaskPlusUncertainty(near_zero, weight=0.5)
 print(objective.rewards(imagined)[:, 0])  # [0, -0.04] + 0.5 * 0.1 / 0.1
 print(TaskPlusInformation(near_zero).rewards(imagined)[:, 0])  # [0, -0.04] + 0.347
@@ -70,7 +75,7 @@ class TaskPlusLargest(TaskPlusBonus):
 
 
 assert issubclass(TaskPlusBonus, TaskObjective)
-print(TaskPlusLargest(near_zero, weight=2.0).rewards(imagined)[:, 0])  # [0, -0.04] + 2 * 0.1
+print(TaskPlusLargest(lambda x, u, x_next: x_next[0], weight=2.0).rewards(imagined)[:, 0])  # [0, 0.2] + 2 * 0.1
 print(TaskPlusLargest(half_life=5).share(5))  # 0.5: half of the weight after five rounds
 
 # %% Objective, Imagined
