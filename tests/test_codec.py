@@ -199,7 +199,7 @@ class Untyped(Metric):
         (
             replace(TINY, method=METHODS["h-ucrl"].for_task(user_parts.function)),
             r"method\.objective\.reward is <function .*functions cannot be saved; write a frozen dataclass in its place, "
-            r"or name the function as FILE\.py:NAME where a task is asked for",
+            r"or name the function as FILE\.py:NAME where a task or a prior is asked for",
         ),
         (
             replace(TINY, evaluation_imagination=Pessimistic(project=lambda x: x)),

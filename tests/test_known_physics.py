@@ -91,6 +91,7 @@ def following(world: Pendulum) -> np.ndarray:
     return np.asarray(world.dynamics(jnp.asarray(X[0]), jnp.asarray(U[0])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [GP, PE], ids=["gp", "pe"])
 def test_a_prior_without_change_is_no_prior(model):
     plain, informed = explorer_of(model), explorer_of(KnownPhysics(model, unchanged))
@@ -101,6 +102,7 @@ def test_a_prior_without_change_is_no_prior(model):
         np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_without_data_the_prior_is_predicted_with_the_models_own_uncertainty():
     prior = Pendulum(mass=1.3)
     explorer = explorer_of(KnownPhysics(GP, prior))
@@ -110,6 +112,7 @@ def test_without_data_the_prior_is_predicted_with_the_models_own_uncertainty():
     assert explorer.model.informed and not GP.informed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [GP, PE], ids=["gp", "pe"])
 def test_a_perfect_prior_leaves_a_model_that_is_right_and_not_certain(model):
     explorer = explorer_of(KnownPhysics(model, TRUE))
@@ -147,6 +150,7 @@ def test_parameters_are_those_of_scipy():
     np.testing.assert_allclose(covariance, expected, rtol=0.02, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_bars_cover_the_truth_under_noise():
     with jax.enable_x64(True):
         model = KnownPhysics(GP, Pendulum(mass=1.3), RANGES)
@@ -158,6 +162,7 @@ def test_bars_cover_the_truth_under_noise():
     assert np.all(inside >= 0.88)
 
 
+@pytest.mark.slow
 def test_parameters_at_the_end_of_a_range_and_without_data():
     with jax.enable_x64(True):
         model = KnownPhysics(GP, Pendulum(), RANGES)
@@ -171,6 +176,7 @@ def test_parameters_at_the_end_of_a_range_and_without_data():
     np.testing.assert_allclose(np.sqrt(np.diag(covariance)), np.array([1.5, 0.5]) / np.sqrt(12))
 
 
+@pytest.mark.slow
 def test_empty_rows_at_which_the_physics_is_not_defined_do_no_harm():
     rng = np.random.default_rng(0)
     states, actions = 1 + rng.uniform(size=(30, 2)), rng.uniform(-1, 1, (30, 1))
@@ -182,6 +188,7 @@ def test_empty_rows_at_which_the_physics_is_not_defined_do_no_harm():
     assert abs(value[0] - 0.5) <= 2 * std[0] < 0.01
 
 
+@pytest.mark.slow
 def test_uncertain_parameters_widen_predictions_of_every_kind_of_model():
     for model in (GP, PE, Auto((GP, PE))):
         explorer = explorer_of(KnownPhysics(model, Pendulum(), {"mass": (0.5, 2.0)}))
@@ -203,6 +210,7 @@ def test_uncertain_parameters_widen_predictions_of_every_kind_of_model():
             assert np.ptp(np.asarray(alone)[:, 2] - inside.members.means[0, :, 2]) < steps[0] - steps[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranges", [{}, {"mass": (0.5, 2.0)}], ids=["known", "unknown"])
 @pytest.mark.parametrize("model", [GP, PE], ids=["gp", "pe"])
 def test_jacobians_are_those_of_predictions(model, ranges):
@@ -227,6 +235,7 @@ def test_draws_of_members_have_the_covariance():
     np.testing.assert_allclose(np.mean(standard_draws(2, 3) ** 2, axis=0), 1)
 
 
+@pytest.mark.slow
 def test_rkhs_beta_is_that_of_the_difference():
     fixed = GaussianProcess(hyperparameters="fixed", rank=16, lengthscale=2.0)
     widths = []

@@ -72,7 +72,7 @@ def parts_help(width: int = 120) -> str:
         option, text = f"  --{name} NAME", f"{part.meaning} ({', '.join(part.table)})"
         wrapped = textwrap.wrap(text, width - indent, break_on_hyphens=False)
         lines += [f"{left:<{indent}}{right}" for left, right in zip([option, *[""] * len(wrapped)], wrapped, strict=False)]
-    lines += [FIELDS_HELP, f"{RANGES} NAME=LOW:HIGH ...: {RANGES_HELP}"]
+    lines += [f"  {RANGES} NAME=LOW:HIGH ...", f"{'':<{indent}}{RANGES_HELP}", FIELDS_HELP]
     return "\n".join(lines)
 
 

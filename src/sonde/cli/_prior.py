@@ -13,7 +13,7 @@ from sonde.worlds import WORLDS, JaxWorld
 PRIOR, RANGES = "--prior", "--prior-range"
 PRIORS = {name: kind for name, kind in WORLDS.items() if issubclass(kind, JaxWorld)}
 """Known physics by name: the worlds that are written in JAX."""
-FIELDS_HELP = f"{PRIOR} also takes fields of a world: {PRIOR} pendulum:mass=1.3,friction=0"
+FIELDS_HELP = f"A prior that is a world takes values of its fields: {PRIOR} pendulum:mass=1.3,friction=0"
 RANGES_HELP = "unknown parameters of the prior with their ranges, such as mass=0.5:2 friction=0:0.5"
 
 
