@@ -7,11 +7,27 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from sonde import ICEM, METHODS, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, SystemSpec, Trajectory, rollout
+from sonde import (
+    ICEM,
+    METHODS,
+    SAC,
+    Explorer,
+    GaussianProcess,
+    Learned,
+    OwnSystem,
+    RunConfig,
+    SondeError,
+    SystemSpec,
+    TaskSetup,
+    Trajectory,
+    load_policy,
+    rollout,
+)
 from sonde._internal.past import Memory, Past
+from sonde.evaluation import plan_robust_task, plan_task, run_task, score_on_model
 from sonde.evaluation._whiteness import incomplete_warning, whiteness_metrics
 from sonde.evaluation._windows import reachable_with_past
-from sonde.imagination import Mean, Optimistic
+from sonde.imagination import Mean, Optimistic, Pessimistic
 from sonde.models import KnownPhysics, Posterior, Prediction, ProbabilisticEnsemble
 from sonde.objectives import InformationGain
 from sonde.runs import Experiment, explore
@@ -238,6 +254,41 @@ def test_rollouts_on_both_kinds_of_worlds_follow_the_same_past():
         rows.append(policy(x))
         x = compiled.next_states[:, t]
     np.testing.assert_allclose(np.stack(rows, axis=1), compiled.actions, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_deployed_policy_remembers_the_past_as_the_controller_does(tmp_path):
+    spec = replace(Pendulum().spec, past=Past(1, 2))
+    solver = SAC(training_steps=1, gradient_steps=1, starts=2, horizon=2, batch_size=2, buffer=8, actor=(4,), critic=(4,))
+    explorer = Explorer(METHODS["opax"], SMALL_GP, solver, spec, capacity=40)
+    told = rollout(Pendulum(), explorer.ask(), 8)
+    explorer.tell(told)  # then it is trained, from visited states with their past
+    controller = explorer.ask()
+    controller.policy = replace(controller.policy, samples=False)
+    (tmp_path / "policy.safetensors").write_bytes(controller.policy.to_bytes())
+    deployed = load_policy(tmp_path / "policy.safetensors")
+    for x in told.states[0]:
+        np.testing.assert_allclose(deployed(x), controller(x), atol=1e-6)
+    later = deployed(told.states[0, 4])
+    deployed.reset()
+    controller.reset()
+    np.testing.assert_allclose(deployed(told.states[0, 4]), controller(told.states[0, 4]), atol=1e-6)
+    assert deployed.state_dim == 3 and not np.array_equal(deployed(told.states[0, 4]), later)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trained", [False, True])
+def test_robust_plans_take_states_with_a_past(trained):
+    sac = SAC(training_steps=1, gradient_steps=1, starts=2, horizon=2, batch_size=2, buffer=8, actor=(4,), critic=(4,))
+    past = Past(1, 2)
+    explorer = Explorer(METHODS["opax"], SMALL_GP, TINY, replace(Pendulum().spec, past=past), capacity=40)
+    explorer.tell(rollout(Pendulum(), explorer.ask(), 8))
+    setup = replace(TaskSetup.named(Pendulum(), "swing-up", sac if trained else TINY, 3), past=past)
+    learned, keys, adversary = Learned(explorer.posterior, explorer.data), explorer.keys(), Pessimistic()
+    plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
+    robust = plan_robust_task(setup, learned, keys, adversary, plain)
+    assert (robust.returns.guaranteed <= robust.returns.nominal + 1e-6).all()
+    assert np.isfinite(run_task(setup, robust.policy, keys).returns).all()
 
 
 def test_initial_data_is_cut_into_episodes_and_incomplete_rows_are_left_out():

@@ -61,6 +61,15 @@ class Past:
         """
         return self.changes * state_dim + self.actions * action_dim
 
+    def observed_dim(self, full_dim: int, action_dim: int) -> int:
+        """Number of dimensions dx of an observation.
+
+        Args:
+            full_dim: Numbers in a state with the past, dx + p.
+            action_dim: Number of action dimensions du.
+        """
+        return (full_dim - self.actions * action_dim) // (self.changes + 1)
+
     def split(self, inputs: Any, state_dim: int) -> tuple[Any, Any]:
         """Separate the past from the actions.
 

@@ -55,7 +55,7 @@ class DeployedPolicy:
             past: What of the past belongs to the state.
         """
         self._shift, self._scale, self._layers = shift, scale, layers
-        self.state_dim, self.action_dim = observed_dim(len(shift), action_dim, past), action_dim
+        self.state_dim, self.action_dim = past.observed_dim(len(shift), action_dim), action_dim
         self._memory = Memory(past, 1, self.state_dim, action_dim)
 
     def reset(self) -> None:
@@ -84,17 +84,6 @@ class DeployedPolicy:
         action = np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
         self._memory.acted(past, x[None], action[None])
         return action
-
-
-def observed_dim(full_dim: int, action_dim: int, past: Past) -> int:
-    """Number of dimensions dx of an observation.
-
-    Args:
-        full_dim: Numbers in a state, with the past.
-        action_dim: Number of action dimensions du.
-        past: What of the past belongs to the state.
-    """
-    return (full_dim - past.actions * action_dim) // (past.changes + 1)
 
 
 def _swish(h: np.ndarray) -> np.ndarray:
@@ -138,7 +127,7 @@ def _past(path: Path, arrays: dict[str, np.ndarray], full_dim: int, action_dim: 
     given = arrays["past"]
     if given.shape == (2,) and given.dtype.kind in "iu" and (given >= (0, 1)).all() and (given <= full_dim).all():
         past = Past(*map(int, given))
-        seen = observed_dim(full_dim, action_dim, past)
+        seen = past.observed_dim(full_dim, action_dim)
         if seen > 0 and seen + past.size(seen, action_dim) == full_dim:
             return past
     raise SondeError(f"{path} is damaged: past {given.tolist()} does not fit {full_dim} inputs; save the policy again")

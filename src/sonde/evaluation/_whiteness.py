@@ -108,10 +108,9 @@ def _tested(columns: _Columns, errors: np.ndarray, past: Past) -> Whiteness:
     gain = lambda given: np.maximum(alone - _unseen_variance(given, errors), 0.0)
     explained = gain(everything)
     by_actions = [gain(np.column_stack([state, *columns.actions[:count]])).sum() for count in range(1, ACTIONS + 1)]
-    # where the past is no help, the smallest regression does best: nothing is explained
-    most = max(explained.sum(), *by_actions)
-    enough = [count for count, found in enumerate(by_actions, 1) if most > 0 and found >= MOST * most]
-    return Whiteness(p, float(np.sqrt(explained.max())), past.delay + enough[0] if enough else np.nan)
+    size, most = float(np.sqrt(explained.max())), max(explained.sum(), *by_actions)
+    enough = [count for count, found in enumerate(by_actions, 1) if size > MATTERS and found >= MOST * most]
+    return Whiteness(p, size, past.delay + enough[0] if enough else np.nan)
 
 
 def _p_value(state: np.ndarray, everything: np.ndarray, errors: np.ndarray) -> float:
