@@ -2,11 +2,13 @@
 
 import ast
 import importlib
+import pkgutil
 
 import api_examples
 import matplotlib.pyplot as plt
 import pytest
 
+import sonde
 import test_docs
 
 ROOMS = api_examples.ROOMS
@@ -23,6 +25,18 @@ def used_names(code: str) -> set[str]:
 
 def test_the_reference_has_the_rooms_of_the_index():
     assert set(test_docs.ROOMS) | {"control.deploy"} == set(ROOMS)
+
+
+def test_no_public_package_is_left_out():
+    described = {id(getattr(api_examples.module(room), name)) for room in ROOMS for name in api_examples.public_names(room)}
+    packages = [found.name.removeprefix("sonde.") for found in pkgutil.walk_packages(sonde.__path__, "sonde.")]
+    public = [name for name in packages if not any(part.startswith("_") for part in name.split(".")) and name != "cli"]
+    assert set(ROOMS) - {""} <= set(public)
+    for room in public:
+        missing = [
+            name for name in api_examples.public_names(room) if id(getattr(api_examples.module(room), name)) not in described
+        ]
+        assert not missing, f"sonde.{room}: {missing}"
 
 
 def test_every_public_name_has_one_example():

@@ -49,7 +49,7 @@ def test_explore_writes_a_whole_run(finished):
 def test_every_method_explores_with_an_ensemble(method, monkeypatch, tmp_path):
     small = ["--model.members", "3", "--model.layers", "1", "--model.width", "8", "--model.epochs", "2"]
     options = [*TINY_LENGTHS, *small, *TINY_SOLVER, "--evaluate-every", "0", "--method", method]
-    options += ["--exploration-task", "keep-down"] if method == "h-ucrl" else []
+    options += ["--exploration-task", "keep-down"] if METHODS[method].needs_task else []
     assert call(monkeypatch, "explore", "pendulum-pe-lite", *options, "--out", str(tmp_path / "run")) == 0
     rows = RunStore.open(tmp_path / "run").load_metrics()
     assert [row["transitions"] for row in rows] == [12, 24, 36]

@@ -34,7 +34,8 @@ PAGES = sorted(
 USER_PAGES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "NOTES.md")]
 FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<kind>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = ("data", "models", "imagination", "objectives", "methods", "solvers", "control", "worlds", "explorer", "evaluation")
-ROOMS = ("", *ROOMS, "theory", "analysis", "runs", "runs.figures", "runs.sweep", "runs.trackers")
+ROOMS = ("", *ROOMS, "theory", "analysis", "solvers.adversarial")
+ROOMS = (*ROOMS, "runs", "runs.figures", "runs.report", "runs.sweep", "runs.trackers")
 SMALL = {"range(4)": "range(1)", "policy, 100": "policy, 8", "samples=100": "samples=12", "horizon=200": "horizon=3"}
 
 
@@ -139,7 +140,9 @@ def parse(tmp_path_factory):
     folder, parser = tmp_path_factory.mktemp("files"), tyro.cli
     marked = [block["code"] for block in blocks(ROOT / "docs" / "extending.md") if block["mark"]]
     files = {"mine.py": "\n".join(marked), "rewards.py": "def stand(x, u, x_next):\n    return x_next[0]\n"}
-    for block in [block for page in ("getting-started", "gymnasium") for block in blocks(ROOT / "docs" / f"{page}.md")]:
+    for block in [
+        block for page in ("getting-started", "gymnasium", "known-physics") for block in blocks(ROOT / "docs" / f"{page}.md")
+    ]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
     cells = [block["code"] for block in blocks(ROOT / "docs" / "notebooks" / "new-method.md") if "code-cell" in block["kind"]]

@@ -12,7 +12,6 @@ import pytest
 from command_line import call
 from sonde import (
     ICEM,
-    METHODS,
     SAC,
     Experiment,
     GoalTask,
@@ -248,9 +247,7 @@ def test_invalid_goals_and_success_are_rejected(keys, monkeypatch, task, message
         evaluated(InJax(), None, "odd", SOLVER, 2, keys, rollouts=3)
 
 
-def test_methods_and_solvers_that_cannot_use_goals_are_rejected(keys):
-    with pytest.raises(SondeError, match="go has another goal in each rollout: h-ucrl explores for a task without goals"):
-        RunConfig(world=InJax(), method=METHODS["h-ucrl"], exploration_task="go")
+def test_solvers_that_cannot_use_goals_are_rejected(keys):
     with pytest.raises(SondeError, match="SAC trains one policy for one reward, and go has another goal in each rollout"):
         RunConfig(world=InJax(), solver=SAC())
     with pytest.raises(SondeError, match="use the solver icem"):

@@ -19,6 +19,8 @@ from sonde.objectives import (
     InformationGain,
     JensenRenyi,
     LogUncertainty,
+    TaskPlusInformation,
+    TaskPlusUncertainty,
     TaskReward,
     TrajectoryDisagreement,
     UncertaintySum,
@@ -361,14 +363,16 @@ def test_prediction_without_members_is_rescaled_too(x64):
 
 # ---- methods -----------------------------------------------------------------------------------------------------------------
 
-# imagination, objective, and extra controls for a state of 3 dimensions
-PAPER = {
+# imagination, objective, and extra controls for a state of 3 dimensions; the paper's, and two later ones for a task
+PAIRS = {
     "opax": (Optimistic, InformationGain, 3),
     "opax-sum": (Optimistic, UncertaintySum, 3),
     "opax-heuristic": (MemberChoice, LogUncertainty, 1),
     "mean-ae": (Mean, InformationGain, 0),
     "pets-ae": (TrajectorySampling, InformationGain, 0),
     "h-ucrl": (Optimistic, TaskReward, 3),
+    "sombrl": (Mean, TaskPlusUncertainty, 0),
+    "opax-task": (Optimistic, TaskPlusInformation, 3),
     "cee-us": (MemberTrajectories, TrajectoryDisagreement, 0),
     "max": (TrajectorySampling, JensenRenyi, 0),
     "plan2explore": (Mean, UncertaintySum, 0),
@@ -376,20 +380,20 @@ PAPER = {
 }
 
 
-def test_all_methods_of_the_paper_are_in_the_table():
-    assert set(METHODS) == set(PAPER)
+def test_all_methods_are_in_the_table():
+    assert set(METHODS) == set(PAIRS)
 
 
-@pytest.mark.parametrize("name", list(PAPER))
-def test_methods_are_the_pairs_of_the_paper(name):
-    method, (imagination, objective, extra) = METHODS[name], PAPER[name]
+@pytest.mark.parametrize("name", list(PAIRS))
+def test_methods_are_the_pairs_that_their_papers_describe(name):
+    method, (imagination, objective, extra) = METHODS[name], PAIRS[name]
     assert method.name == name
     parts = [part for part in (method.imagination, method.objective) if part is not None]
     assert [type(part) for part in parts] == [part for part in (imagination, objective) if part is not None]
     if method.imagination is not None:
         assert method.imagination.extra_controls(3) == extra
     assert any(part.needs_members for part in parts) == (name in ("opax-heuristic", "cee-us", "max"))
-    assert method.needs_task == (name == "h-ucrl")
+    assert method.needs_task == (name in ("h-ucrl", "sombrl", "opax-task"))
 
 
 @pytest.mark.parametrize("name", ["opax-heuristic", "cee-us", "max"])

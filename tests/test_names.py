@@ -140,13 +140,14 @@ def test_every_way_to_write_an_option_is_still_accepted(options, monkeypatch, ca
 
 
 def test_options_of_parts_in_a_users_file_are_left_to_the_parser(monkeypatch, capsys, tmp_path):
-    fields = "@dataclass(frozen=True)\nclass Mine(ICEM):\n    depth: int = 1\n"
+    fields = "@dataclass(frozen=True)\nclass Mine(ICEM):\n    depth: int = 1\n    sizes: tuple[int, int] = (1, 2)\n"
     (tmp_path / "mine.py").write_text(f"from dataclasses import dataclass\nfrom sonde.solvers import ICEM\n{fields}")
     started = []
     monkeypatch.setattr("sonde.cli._explore.run_and_draw", lambda store, *_, **__: started.append(store.config))
     monkeypatch.chdir(tmp_path)
-    assert call(monkeypatch, "explore", "pendulum-gp-lite", "--solver", "mine.py:Mine", "--solver.depth", "3") == 0
-    assert started[0].solver.depth == 3
+    own = ["--solver", "mine.py:Mine", "--solver.depth", "3", "--solver.sizes", "3", "4"]
+    assert call(monkeypatch, "explore", "pendulum-gp-lite", *own) == 0
+    assert (started[0].solver.depth, started[0].solver.sizes) == (3, (3, 4))
     assert call(monkeypatch, "explore", "pendulum-gp-lite", "--solver", "mine.py:Mine", "--solver.deth", "3") == 2
 
 

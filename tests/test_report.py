@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -28,9 +29,9 @@ from sonde.runs import Callback, explore, write_report
 from sonde.runs._run import restore_explorer
 from sonde.runs._store import RunStore
 from sonde.runs.report import _follow, _page, _tasks, follow_report
-from sonde.runs.report._advice import warnings_of
-from sonde.runs.report._charts import Axis, nice_ticks
-from sonde.runs.report._comparison import differences, task_values
+from sonde.runs.report._advice import _is_worse, warnings_of
+from sonde.runs.report._charts import Axis, identifier, nice_ticks
+from sonde.runs.report._comparison import difference_charts, differences, task_values
 from sonde.runs.report._content import collect
 from sonde.runs.report._curves import metric_chart
 from sonde.runs.report._html import cell, data_block, number, tag
@@ -44,6 +45,7 @@ from tiny import TINY
 
 NOTHING = TaskWork(films=False, promises=False)
 CONFIG = replace(TINY, seeds=3, confidence=Confidence(holdout=0.3, recalibrate=True))
+"""Shorter runs in this file have its capacity of 36, so that nothing is compiled for them."""
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +182,44 @@ def test_section_of_a_later_feature_is_shown_where_it_is_listed(runs, monkeypatc
     assert re.findall(r'<section id="(\w+)"', _page.write(content)) == ["constraints"]
 
 
+def test_rounds_of_any_length_and_initial_data_are_told_as_they_were(tmp_path):
+    start, told = measured(9), [measured(1), measured(5), measured(2)]
+    np.savez(tmp_path / "start.npz", states=start.states, actions=start.actions, next_states=start.next_states)
+    config = replace(OWN, horizon=9, data=str(tmp_path / "start.npz"))
+    with Experiment(tmp_path / "run", config) as experiment:
+        for trajectory in told:
+            experiment.tell(trajectory)
+    content = collect(subjects([opened(tmp_path / "run")]), NOTHING, lambda _: None)
+    found = content.facts[0].states
+    assert found is not None and found.rounds.tolist() == [0] * 13 + [1] * 5 + [2] * 9 + [3] * 6
+    assert found.columns == ["angle", "speed"]
+    plain = re.sub(r"<[^>]+>", "", _page.write(content))
+    assert "The system is run by its owner, with 2 state dimensions (angle, speed) and 1 action (torque)." in plain
+    assert "In 3 rounds of at most 9 steps it took 20 measurements" in plain
+    assert "It started from 13 measurements made before." in plain
+
+
+def test_folder_may_have_any_name(runs, tmp_path):
+    folder = tmp_path / "caf\udce9"  # not UTF-8
+    shutil.copytree(runs / "opax", folder)
+    page = write_report(folder, tmp_path / "page.html", films=False, promises=False)
+    assert r"caf\udce9" in page.read_text(encoding="utf-8")
+
+
+def test_tasks_that_were_only_solved_for_the_report_are_shown(runs):
+    content = collect(subjects([opened(runs / "opax")]), NOTHING, lambda _: None)
+    for row in content.subjects[0].rows:
+        for key in [key for key in row if key.startswith(("return/", "success/"))]:
+            del row[key]
+    assert "No task was evaluated yet" in _page.write(content)
+    content.facts[0].solved.append(
+        Solved("swing-up", (0,), {"learned": np.array([-3.0]), "promised": np.array([-1.0])}, Film(b"x", "image/gif"))
+    )
+    text = _page.write(content)
+    assert "No task was evaluated" not in text and "data:image/gif" in text
+    assert Tables(text).tables["Promised and achieved returns of each seed"][1] == ["swing-up", "0", -1.0, -3.0, -2.0]
+
+
 # ---- the model ---------------------------------------------------------------------------------------------------------------
 
 
@@ -218,7 +258,7 @@ def test_errors_without_a_reachable_set_are_those_of_the_model_from_before_the_r
 def test_uncertainty_at_visited_states_is_that_of_the_explorer(runs):
     store = RunStore.open(runs / "opax")
     explorer = restore_explorer(store)
-    found = visited(explorer, store.config.world)
+    found = visited(explorer, store.config.world, [12] * 3)
     assert found.columns == ["angle [rad]", "angular velocity [rad/s]", "cos th", "sin th"]  # the speed is shown once
     states = np.asarray(explorer.data.states[0, :36])
     np.testing.assert_allclose(found.points[:, 2:], states[:, :2])
@@ -231,11 +271,17 @@ def test_uncertainty_at_visited_states_is_that_of_the_explorer(runs):
 
 def test_held_out_calibration_is_that_of_the_explorer(runs):
     explorer = restore_explorer(RunStore.open(runs / "opax"))
+    assert explorer.calibration is not None
+    known = jnp.asarray(np.random.default_rng(0).uniform(size=explorer.calibration.before.shape))
+    explorer.calibration = replace(explorer.calibration, before=known, after=known / 2)
     found = held_out(explorer)
-    if found is None:  # 36 measurements may leave no block to hold out
-        assert explorer.calibration is None or not np.isfinite(explorer.calibration.after).any()
-    else:
-        np.testing.assert_array_equal(found.after, np.asarray(explorer.calibration.after))
+    assert found is not None
+    np.testing.assert_array_equal(found.before, known)
+    np.testing.assert_array_equal(found.after, known / 2)
+    explorer.calibration = replace(explorer.calibration, after=known * np.nan)
+    assert held_out(explorer) is None, "no block was held out yet"
+    explorer.calibration = None
+    assert held_out(explorer) is None
 
 
 @pytest.mark.slow
@@ -301,6 +347,16 @@ def test_differences_are_those_of_a_paired_t_test_over_common_seeds(runs):
     assert compared["model_rmse"].is_ratio and not compared["return/swing-up"].is_ratio
 
 
+def test_charts_of_differences_end_in_the_differences(runs):
+    found = subjects([opened(runs / "opax"), opened(runs / "random")])
+    schema = schema_of(found)
+    drawn = {chart.identifier: chart.lines[0] for chart in difference_charts(found, schema)}
+    for each in differences(found, schema):
+        line = drawn[f"diff-{identifier(each.key)}"]
+        assert line.x.tolist()[-1] == 3
+        np.testing.assert_allclose((line.y[-1], line.low[-1], line.high[-1]), (each.value, *each.bounds), rtol=1e-9)
+
+
 def test_intervals_on_the_page_are_those_that_were_computed(runs, page):
     found = subjects([opened(runs / "opax"), opened(runs / "random")])
     for each in differences(found, schema_of(found)):
@@ -311,10 +367,11 @@ def test_intervals_on_the_page_are_those_that_were_computed(runs, page):
 
 
 def test_one_common_seed_gives_no_interval(runs, tmp_path):
-    explore(replace(CONFIG, method=METHODS["random"], first_seed=2, rounds=1), tmp_path / "other")
+    go_on(tmp_path / "other", 1, replace(CONFIG, method=METHODS["random"], first_seed=2))
     found = subjects([opened(runs / "opax"), opened(tmp_path / "other")])
     compared = differences(found, schema_of(found))
     assert compared and all(each.round == 1 and each.seeds == (2,) for each in compared)
+    assert all(np.isnan(chart.lines[0].low).all() for chart in difference_charts(found, schema_of(found)))
     assert all(each.verdict.startswith("unknown") and "[" not in each.text for each in compared)
 
 
@@ -356,6 +413,16 @@ def test_each_warning_says_what_to_do(runs, tmp_path):
     assert "at most 25.0 % in round 3" in late["Late actions"] and "lower rate" in late["Late actions"]
     reason = "Stopped after round 3 of at most 3: enough."
     assert reason in findings(changed(runs, tmp_path / "stopped", stopped=reason))["Stopping rule"]
+
+
+def test_best_of_many_rounds_that_differ_by_chance_is_no_finding():
+    draws = np.random.default_rng(0)
+    noise = draws.normal(size=(400, 5, 20))
+    found = [_is_worse(values, int(np.argmax(values.mean(axis=0)))) for values in noise]
+    assert np.mean(found) <= 0.07
+    assert _is_worse(noise[0] - 10 * (np.arange(20) > 9), 3)
+    assert not _is_worse(np.array([[1.0, 0.0]]), 0) and not _is_worse(np.array([[0.0, 9.0, 1.0, 8.0]]), 1)
+    assert _is_worse(np.array([[0.0, 9.0, 8.0, 1.0, 2.0]]), 1)
 
 
 def test_low_rank_warning_of_the_model_is_on_the_page(runs):
@@ -440,7 +507,7 @@ def test_bad_input_is_rejected(runs, tmp_path, monkeypatch, capsys):
     with Experiment(tmp_path / "own", OWN) as experiment:
         experiment.tell(measured(1))
     RunStore.create(tmp_path / "new", TINY)
-    explore(replace(CONFIG, rounds=1, evaluate_every=0, method=METHODS["random"]), tmp_path / "only")
+    explore(replace(CONFIG, rounds=1, capacity=36, evaluate_every=0, method=METHODS["random"]), tmp_path / "only")
     opax = str(runs / "opax")
     for args, message in [
         ([], "name at least one folder"),
@@ -566,11 +633,20 @@ def test_following_may_start_in_the_first_round(tmp_path, monkeypatch):
 
     def first_round(_):
         if not (tmp_path / "run").exists():
-            explore(replace(CONFIG, rounds=1), tmp_path / "run")
+            explore(replace(CONFIG, rounds=1, capacity=36), tmp_path / "run")
 
     monkeypatch.setattr(_follow.time, "sleep", first_round)
     assert "all 1 rounds are done" in follow_report(tmp_path / "run", work=NOTHING, say=said.append)
     assert said[0] == "waiting for the first round to end"
+
+
+def test_following_ends_where_the_first_round_was_interrupted(tmp_path, monkeypatch):
+    (tmp_path / ".run.draft").mkdir()
+    slept = []
+    monkeypatch.setattr(_follow.time, "sleep", slept.append)
+    with pytest.raises(SondeError, match="its first round was not finished: start it again"):
+        follow_report(tmp_path / "run", work=NOTHING)
+    assert len(slept) == _follow.PATIENCE
 
 
 # ---- in a browser ------------------------------------------------------------------------------------------------------------

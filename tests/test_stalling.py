@@ -16,7 +16,7 @@ from sonde.models import Posterior, Prediction
 from sonde.runs._progress import ProgressDisplay
 from sonde.runs._store import RunStore
 from sonde.runs._summary import how_it_ended
-from sonde.runs.figures._curves import _stalls, grouped
+from sonde.runs.figures._curves import _warnings, grouped
 
 LEARNED, FIXED = ProbabilisticEnsemble(), ProbabilisticEnsemble(noise="fixed")
 
@@ -84,7 +84,7 @@ def test_sentence_has_the_numbers_and_what_to_change():
         assert advice in str(stall_warning(rows(STALLED), METHODS["opax"], model))
 
 
-@pytest.mark.parametrize("method", ["random", "h-ucrl"])
+@pytest.mark.parametrize("method", ["random", "h-ucrl", "sombrl", "opax-task"])
 def test_methods_that_do_not_seek_information_do_not_stall(method):
     assert stall_warning(rows(STALLED), METHODS[method], LEARNED) is None
 
@@ -105,5 +105,5 @@ def test_progress_report_and_figure_say_it(tmp_path, seeds):
     display.on_run_end()
     assert (str(sentence) in console.export_text()) == (sentence is not None)
 
-    drawn = " ".join(_stalls(grouped([store])))
+    drawn = " ".join(_warnings(grouped([store])))
     assert drawn == (f"opax (1 seed): {sentence}" if sentence else "")

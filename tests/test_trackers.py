@@ -1,5 +1,6 @@
 """Trackers: what other readers read back is metrics.jsonl, also after kills, failures and going back."""
 
+import functools
 import importlib.util
 import json
 import os
@@ -22,6 +23,7 @@ from PIL import Image
 
 from command_line import call
 from sonde._internal.errors import SondeError
+from sonde.explorer import Explorer
 from sonde.methods import METHODS
 from sonde.runs import Callback, Experiment, explore, explore_together
 from sonde.runs._codec import to_json
@@ -155,7 +157,7 @@ def test_tracks_are_sondes_own_and_a_run_with_them_can_be_replaced(tracked, tmp_
     assert foreign_entries(folder) == ["tracks/tensorboard/seed-0/notes.txt", "tracks/wandb"]
     (folder / "tracks" / "tensorboard" / "seed-0" / "notes.txt").unlink()
     (folder / "tracks" / "wandb").unlink()
-    explore(replace(SMALL, rounds=1), folder, overwrite=True)
+    explore(replace(SMALL, rounds=1, capacity=36), folder, overwrite=True)
     assert not (folder / "tracks").exists()
 
 
@@ -191,7 +193,7 @@ def test_experiment_and_single_run_of_several_are_tracked(tmp_path):
     with Experiment(tmp_path / "own", OWN, [TensorBoard()]) as experiment:
         experiment.tell(measured(1))
         assert tensorboard_points(tmp_path / "own") == expected_points(tmp_path / "own")
-    small = replace(SMALL, rounds=2)
+    small = replace(SMALL, rounds=2, capacity=36)
     configs, folders = [small, replace(small, first_seed=5)], [tmp_path / "a", tmp_path / "b"]
     explore_together(configs, folders, [[TensorBoard()], [TensorBoard()]])
     for folder in folders:
@@ -392,10 +394,16 @@ def finished(tmp_path_factory) -> RunStore:
     return RunStore.open(folder)
 
 
+@functools.cache
+def beginning(folder: Path) -> Explorer:
+    """The explorer before the first round, which `follow` does not change."""
+    return restore_explorer(RunStore.open(folder), 0)
+
+
 def follow(store: RunStore, tracker: Tracker, done: int, until: int) -> None:
     """What a process does that goes on with a run after some rounds, and ends after others."""
     rows, partial = store.load_metrics(), RunStore.open(store.folder)
-    tracker.on_run_opened(partial, restore_explorer(store, 0))
+    tracker.on_run_opened(partial, beginning(store.folder))
     of = lambda first, last: [row for row in rows if first <= row["round"] <= last]
     tracker.on_run_start(store.config, of(1, done))
     for number in range(done + 1, until + 1):
@@ -566,7 +574,7 @@ def test_git_state_is_the_commit_and_whether_tracked_files_differ(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_batches_of_sweeps_are_tracked_and_gaps_are_filled(lockstep, tmp_path):
-    sweep = Sweep(tmp_path / "sweep", {"random": replace(SMALL, rounds=1)})
+    sweep = Sweep(tmp_path / "sweep", {"random": replace(SMALL, rounds=1, capacity=36)})
     backend, (batch,) = LocalBackend(1, lockstep), sweep.batches()
     assert run_sweep(sweep, backend) == {} and not (batch.folder / "tracks").exists()
     for _ in range(2):
@@ -587,8 +595,8 @@ def test_trackers_reach_other_processes():
 
 
 @pytest.mark.slow
-def test_command_line_tracks_a_run_and_a_sweep(tmp_path, monkeypatch, capsys):
-    short = ["--rounds", "1", "--method", "random", "--evaluate-every", "0"]
+def test_command_line_tracks_a_run(tmp_path, monkeypatch, capsys):
+    short = ["--rounds", "1", "--capacity", "36", "--method", "random", "--evaluate-every", "0"]
     args = ["explore", "pendulum-gp-lite", *TINY_OPTIONS, *short, "--out", str(tmp_path / "run"), "--track", "tensorboard"]
     assert call(monkeypatch, *args) == 0
     assert f"Track: tensorboard --logdir {tmp_path}/run/tracks/tensorboard" in capsys.readouterr().out

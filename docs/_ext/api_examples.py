@@ -16,7 +16,8 @@ from types import ModuleType
 from typing import Any
 
 ROOMS = ("data", "models", "imagination", "objectives", "methods", "solvers", "control", "control.deploy", "worlds", "explorer")
-ROOMS = (*ROOMS, "evaluation", "theory", "analysis", "runs", "runs.figures", "runs.sweep", "runs.trackers", "")
+ROOMS = (*ROOMS, "solvers.adversarial", "evaluation", "theory", "analysis")
+ROOMS = (*ROOMS, "runs", "runs.figures", "runs.report", "runs.sweep", "runs.trackers", "")
 """Packages and modules that users import from; of a name that several have, the first one is its home."""
 SETUP = "setup"
 PAGES = Path(__file__).parent.parent / "api"

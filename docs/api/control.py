@@ -51,6 +51,16 @@ from sonde.control import start_states
 keys = jax.random.split(jax.random.key(0), (2, 3))  # two seeds with three rollouts each
 print(start_states(world, keys).shape)  # (2, 3, 3)
 
+# %% Ongoing
+from sonde.control import Ongoing
+
+explorer = Explorer(METHODS["random"], GaussianProcess(), planner, Pendulum().spec, capacity=100)
+with Ongoing(Pendulum(), explorer.evaluation_keys()) as system:  # it is never put back
+    for _ in range(2):
+        trajectory = system.rollout(explorer.ask(), 5)
+        explorer.tell(trajectory)
+        print(trajectory.states[0, 0], trajectory.next_states[0, -1])  # a round starts where the last one ended
+
 # %% SimulatorPool, OnStep
 from sonde import SimulatorPool, rollout
 from sonde.control import OnStep

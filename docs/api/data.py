@@ -23,6 +23,15 @@ print(checked.states.shape)  # (1, 50, 2): with an axis of seeds
 both = checked.joined(checked)  # two rollouts of one round
 print(both.states.shape, np.flatnonzero(both.ended))  # (1, 100, 2) [49 99]
 
+# %% Past
+from dataclasses import replace
+
+from sonde.data import Past
+
+late = replace(spec, past=Past(delay=2))  # actions act up to two steps late
+print(late.input_names)  # ('torque [-1]', 'torque [-2]', 'torque')
+print(trajectory.checked(1, spec).with_past(late.past).actions.shape)  # (1, 50, 3): what a model is given
+
 # %% Data
 data = Data.empty(capacity=100, state_dim=2, action_dim=1)
 states = np.random.default_rng(0).normal(size=(40, 2))

@@ -45,6 +45,20 @@ explorer = learn(model)
 chosen = int(explorer.params.choice[0])  # of the first seed
 print(model.labels[chosen], explorer.params.errors[0])
 
+# %% KnownPhysics
+from sonde import GaussianProcess
+from sonde.models import KnownPhysics
+
+
+def decay(x, u, rate=0.1):
+    return (1 - rate) * x
+
+
+model = KnownPhysics(GaussianProcess(), decay, ranges={"rate": (0.0, 1.0)})
+explorer = learn(model)
+value, std = model.estimates(explorer.params)["rate"]
+print(value[0], std[0])  # of the first seed
+
 # %% RBF, Matern32, Matern52, Linear, KERNELS
 import jax.numpy as jnp
 

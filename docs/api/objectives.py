@@ -48,6 +48,31 @@ def near_zero(x, u, x_next):
 
 print(TaskReward(near_zero).rewards(imagined)[:, 0])  # [0, -0.04]
 
+# %% TaskPlusUncertainty, TaskPlusInformation
+from sonde.objectives import TaskPlusInformation, TaskPlusUncertainty
+
+objective = TaskPlusUncertainty(near_zero, weight=0.5)
+print(objective.rewards(imagined)[:, 0])  # [0, -0.04] + 0.5 * 0.1 / 0.1
+print(TaskPlusInformation(near_zero).rewards(imagined)[:, 0])  # [0, -0.04] + 0.347
+
+# %% TaskObjective, TaskPlusBonus
+from dataclasses import dataclass
+
+from sonde.objectives import TaskObjective, TaskPlusBonus
+
+
+@dataclass(frozen=True)
+class TaskPlusLargest(TaskPlusBonus):
+    """The reward of a task plus lambda times the epistemic std of the most uncertain dimension."""
+
+    def bonus(self, imagined):
+        return jnp.max(imagined.predictions.epistemic_std, axis=-1)
+
+
+assert issubclass(TaskPlusBonus, TaskObjective)
+print(TaskPlusLargest(near_zero, weight=2.0).rewards(imagined)[:, 0])  # [0, -0.04] + 2 * 0.1
+print(TaskPlusLargest(half_life=5).share(5))  # 0.5: half of the weight after five rounds
+
 # %% Objective, Imagined
 from dataclasses import dataclass
 

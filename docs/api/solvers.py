@@ -158,5 +158,5 @@ assert isinstance(checked, Checked) and isinstance(safety, SafetySettings)  # a 
 # %% CautiousPolicy
 from sonde.solvers import CautiousPolicy
 
-action, *_ = CautiousPolicy(action_dim=1, amplitude=0.1).act(None, hanging, key)
+action, *_ = CautiousPolicy(state_dim=3, action_dim=1, amplitude=0.1).act(None, hanging, key)
 print(action)  # uniform in [-0.1, 0.1]

@@ -25,6 +25,13 @@ from sonde.worlds import GymWorld
 world = GymWorld(env="Pendulum-v1", options='{"g": 9.0}')
 print(world.state_dim, world.action_dim)  # 3 1
 
+# %% Delayed, Observed
+from sonde.worlds import Delayed, Observed, Pendulum
+
+late = Delayed(Pendulum(), steps=2)  # explore it with RunConfig(delay=2)
+angle_only = Observed(Pendulum(), names=("cos th", "sin th"))  # explore it with RunConfig(history=2)
+print(late.state_names, angle_only.state_names, list(angle_only.tasks))
+
 # %% OwnSystem, has_simulator
 from sonde import OwnSystem
 from sonde.worlds import Pendulum, has_simulator

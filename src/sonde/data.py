@@ -1,7 +1,7 @@
 """Measurements: a `Trajectory` holds those of one round, `Data` everything that one seed has collected.
 
 `Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty, and every
-reader masks them.
+reader masks them. `Data.latest` takes the last measurements as data of their own, for models that forget the others.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +14,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 from sonde._internal.errors import SondeError
 from sonde._internal.measured import EXTREME, real_numbers
+from sonde._internal.past import NO_PAST, Past
+
+__all__ = ["Data", "Past", "SystemSpec", "Trajectory"]
 
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
@@ -29,6 +32,8 @@ class SystemSpec:
     """A short name for each state dimension."""
     action_names: tuple[str, ...]
     """A short name for each action dimension."""
+    past: Past = NO_PAST
+    """What of the past belongs to the state, besides the dimensions above; by default nothing."""
 
     def __post_init__(self):
         """Reject empty and ambiguous names."""
@@ -60,6 +65,16 @@ class SystemSpec:
     def action_dim(self) -> int:
         """Number of action dimensions."""
         return len(self.action_names)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """A name for each number that a model is given beside the state: the past, then the action."""
+        return (*self.past.names(self.state_names, self.action_names), *self.action_names)
+
+    @property
+    def input_dim(self) -> int:
+        """Number of inputs: the past and the action; without a past, the number of action dimensions."""
+        return self.past.size(self.state_dim, self.action_dim) + self.action_dim
 
 
 @dataclass(frozen=True)
@@ -126,6 +141,24 @@ class Trajectory:
                     raise SondeError(f"trajectory: {name} must have shape {list(shape)}, got {list(array.shape)}")
                 flags[name] = array if name in PREDICTED else array.astype(bool)
         return flags
+
+    def with_past(self, past: Past) -> "Trajectory":
+        """Put the past of each step before its action, as models take it.
+
+        Args:
+            past: What belongs to the past.
+
+        Returns:
+            The same measurements [S, T, ...] with inputs [S, T, p + du] in place of actions; the past is 0 where an episode
+            begins.
+        """
+        if not past:
+            return self
+        begins = np.zeros(self.states.shape[:2], bool)
+        if self.ended is not None:
+            begins[:, 1:] = self.ended[:, :-1]
+        known = past.along(self.states, self.actions, begins)
+        return replace(self, actions=np.concatenate([known, self.actions], axis=-1))
 
     def joined(self, *others: "Trajectory") -> "Trajectory":
         """Concatenate rollouts along time into the trajectory of one round.
@@ -194,6 +227,11 @@ class Data(eqx.Module):
     count: Int[Array, "*seeds"]
     hidden: float = eqx.field(static=True, default=0.0)
     """Fraction of the rows that `mask` leaves out."""
+    smallest_change: Float[Array, " dx"] | None = None
+    """Least unit in which a model measures its targets, per dimension; None for none. Errors of known physics need one: they
+    may be nearly zero."""
+    forgotten: Int[Array, "*seeds"] | None = None
+    """Measurements from before the first row; None for none, ever."""
 
     @classmethod
     def empty(cls, capacity: int, state_dim: int, action_dim: int) -> "Data":
@@ -212,9 +250,36 @@ class Data(eqx.Module):
         """Number of transitions that fit."""
         return self.states.shape[-2]
 
+    @property
+    def total(self) -> Int[Array, "*seeds"]:
+        """Number of measurements, those from before the first row included."""
+        return self.count if self.forgotten is None else self.forgotten + self.count
+
     def mask(self) -> Bool[Array, " capacity"]:
         """True where a row is filled and not hidden."""
-        return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.capacity, self.hidden)
+        return (jnp.arange(self.capacity) < self.count) & ~_hidden_rows(self.numbers(), self.hidden)
+
+    def numbers(self) -> Int[Array | np.ndarray, " capacity"]:
+        """Number of each row among all measurements, those before the first row included."""
+        rows = np.arange(self.capacity)
+        return rows if self.forgotten is None else self.forgotten + rows
+
+    def latest(self, count: int) -> "Data":
+        """The last measurements, as data with room for no more than them.
+
+        They come first, so that whatever reads data need not know of others, and what is hidden stays hidden: that depends on
+        `numbers`. It is done in numpy, as in `append`.
+
+        Args:
+            count: How many measurements.
+        """
+        if count >= self.capacity:
+            return self
+        start = max(int(np.ravel(self.count)[0]) - count, 0)
+        part = lambda rows: jnp.asarray(np.asarray(rows)[..., start : start + count, :])
+        kept = jnp.asarray(np.asarray(self.count) - start)
+        before = jnp.full_like(kept, start)
+        return Data(part(self.states), part(self.actions), part(self.next_states), kept, self.hidden, forgotten=before)
 
     def without(self, fraction: float) -> "Data":
         """Hide a fixed fraction of the rows in blocks, always the same ones, so that no fit ever sees them.
@@ -222,7 +287,7 @@ class Data(eqx.Module):
         Args:
             fraction: Fraction of the rows to hide.
         """
-        return Data(self.states, self.actions, self.next_states, self.count, fraction)
+        return replace(self, hidden=fraction)
 
     def held_out(self, fraction: float) -> Bool[Array, " capacity"]:
         """True for the filled rows that `without(fraction)` hides.
@@ -230,7 +295,7 @@ class Data(eqx.Module):
         Args:
             fraction: Fraction of the rows that is hidden.
         """
-        return self.mask() & _hidden_rows(self.capacity, fraction)
+        return self.mask() & _hidden_rows(self.numbers(), fraction)
 
     def inputs(self) -> Float[Array, "capacity dz"]:
         """Model inputs z = (x, u)."""
@@ -262,20 +327,20 @@ class Data(eqx.Module):
             whole[..., start : start + steps, :] = rows
             return jnp.asarray(whole)
 
-        return Data(
-            added(self.states, states),
-            added(self.actions, actions),
-            added(self.next_states, next_states),
-            jnp.asarray(np.asarray(self.count) + steps),
-            self.hidden,
+        return replace(
+            self,
+            states=added(self.states, states),
+            actions=added(self.actions, actions),
+            next_states=added(self.next_states, next_states),
+            count=jnp.asarray(np.asarray(self.count) + steps),
         )
 
 
-def _hidden_rows(capacity: int, fraction: float) -> np.ndarray:
+def _hidden_rows(numbers: Int[Array | np.ndarray, " rows"], fraction: float) -> Bool[Array | np.ndarray, " rows"]:
     """Blocks of consecutive rows, evenly scattered: a row alone could be predicted from its neighbours in time.
 
     Multiples of the golden ratio, modulo 1, fill the unit interval evenly at every length. The first block is always seen; with
     the offset, the second one is hidden by any fraction from a tenth on.
     """
-    blocks = np.arange(capacity) // HELD_OUT_BLOCK
-    return (np.modf((blocks + 4) * 0.6180339887498949)[0] < fraction) & (blocks > 0)
+    blocks = numbers // HELD_OUT_BLOCK
+    return ((blocks + 4) * 0.6180339887498949 % 1 < fraction) & (blocks > 0)

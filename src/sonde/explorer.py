@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -33,6 +34,7 @@ from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._outputs import seed_by_seed
 from sonde.solvers import CautiousPolicy, ControlProblem, RandomPolicy, Safety, Solver, solve
+from sonde.solvers._round_problem import round_problem
 
 NOTHING_KNOWN = (
     "constraints: before any measurement nothing is known, so no plan can be called safe: give initial data (--data FILE), a "
@@ -42,8 +44,8 @@ NOTHING_KNOWN = (
 
 
 @eqx.filter_jit
-def _init(model: Model, state_dim: int, action_dim: int, keys):
-    return jax.vmap(lambda key: model.init(state_dim, action_dim, key))(keys)
+def _init(model: Model, state_dim: int, input_dim: int, keys):
+    return jax.vmap(lambda key: model.init(state_dim, input_dim, key))(keys)
 
 
 def _fit_all(model: Model, params: Any, data: Data, filled, keys, holdout: float):
@@ -103,11 +105,15 @@ def _predict(posterior: Posterior, x, u) -> Prediction:
 class Explorer:
     """Learns a system by asking for experiments and being told their outcome; S seeds advance in lockstep.
 
-    What changes during a run is `data`, `params` and `round`, and nothing else; `posterior` and `calibration` follow from them.
+    What changes during a run is `data`, `params` and `round`, and nothing else; `recent`, `posterior` and `calibration` follow
+    from them.
     """
 
     data: Data
-    """Measurements of all seeds, with a leading axis S."""
+    """Measurements of all seeds, with a leading axis S; where the past belongs to the state, it is the first part of the
+    actions (`SystemSpec.input_names`)."""
+    recent: Data
+    """Those of them that the model learns from: all, or the latest `window`."""
     params: Any
     """The model's params, with a leading axis S."""
     posterior: Posterior
@@ -142,7 +148,7 @@ class Explorer:
             spec: Names of states and actions (`World.spec`, or `SystemSpec.of_size(dx, du)`).
             capacity: Number of transitions that each seed may collect.
             seeds: Independent repetitions that advance in lockstep.
-            confidence: Held-out measurements, recalibration and the rule for beta.
+            confidence: The window of measurements to learn from, those that are held out, recalibration and the rule for beta.
         """
         whole("explorer", capacity=capacity)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
@@ -154,6 +160,7 @@ class Explorer:
             )
         self.confidence = confidence or Confidence()
         self.confidence.check(model, capacity)
+        model.check_system(spec)
         method.check(model)
         solver.check(method.objective)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
@@ -161,7 +168,7 @@ class Explorer:
         self._fit_compiled = False
         self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
         keys = for_purpose(round_keys(self.seeds, 0), "init")
-        self._set_state(self._empty(), _init(model, spec.state_dim, spec.action_dim, keys), 0)
+        self._set_state(self._empty(), _init(model, spec.state_dim, spec.input_dim, keys), 0)
 
     def constrain(self, safety: Safety) -> "Explorer":
         """Keep constraints in all rounds from now on.
@@ -182,6 +189,11 @@ class Explorer:
     def num_seeds(self) -> int:
         """Number of seeds S."""
         return len(self.seeds)
+
+    @property
+    def window(self) -> int | None:
+        """How many of the latest measurements of each seed the model learns from; None for all."""
+        return self.confidence.window
 
     @property
     def transitions(self) -> int:
@@ -210,24 +222,36 @@ class Explorer:
             The policy to run, called with states.
         """
         budget = seconds_per_action(budget, rate)
-        imagination, objective = self.method.imagination, self.method.objective
-        if imagination is None or objective is None:
+        problem = self.problem()
+        if problem is None:
             policy = RandomPolicy(self.spec.action_dim)
         elif self.safety is not None and not self.transitions and not self.model.informed:
             policy = self._cautious_policy(self.safety)
         else:
-            posterior = self.posterior if self.safety is None else self.safety.searchable(self.posterior)
-            sizes = self.spec.state_dim, self.spec.action_dim
-            problem = ControlProblem(posterior, imagination, objective, *sizes, safety=self.safety)
             purpose = "exploration_policy" if self.transitions else "first_policy"
-            policy = solve(self.solver, problem, self.data, for_purpose(self.keys(), "solve"), purpose)
-        return Controller(policy, self.keys(), self.spec.state_dim, budget)
+            policy = solve(self.solver, problem, self.recent, for_purpose(self.keys(), "solve"), purpose)
+        return Controller(policy, self.keys(), self.spec.state_dim, budget, spec=self.spec)
 
     def _cautious_policy(self, safety: Safety) -> CautiousPolicy:
         """The policy of a first round without any knowledge."""
         if not safety.starts_cautiously:
             raise SondeError(NOTHING_KNOWN)
-        return CautiousPolicy(self.spec.action_dim, safety.amplitude or 0.0, safety.start_feedback)
+        return CautiousPolicy(self.spec.state_dim, self.spec.action_dim, safety.amplitude or 0.0, safety.start_feedback)
+
+    @double_precision
+    def problem(self) -> ControlProblem | None:
+        """The control problem of the next round, which depends on data, posterior and round only.
+
+        Returns:
+            The problem, with a leading axis S on its arrays; None if the method acts at random.
+        """
+        imagination, objective = self.method.imagination, self.method.objective
+        if imagination is None or objective is None:
+            return None
+        posterior = self.posterior if self.safety is None else self.safety.searchable(self.posterior)
+        sizes = self.spec.state_dim, self.spec.action_dim
+        problem = ControlProblem(posterior, imagination, objective, *sizes, safety=self.safety, past=self.spec.past)
+        return round_problem(problem, self.recent, self.keys(), self.round)
 
     @double_precision
     def predict(self, x: np.ndarray, u: np.ndarray) -> Prediction:
@@ -235,7 +259,8 @@ class Explorer:
 
         Args:
             x: States [S, dx], or N of them [S, N, dx]; [dx] with a single seed.
-            u: Actions [S, du], or [S, N, du]; [du] with a single seed.
+            u: Actions [S, du], or [S, N, du]; [du] with a single seed. Where the past belongs to the state, it comes first, as
+                `Trajectory.with_past` puts it.
 
         Returns:
             A prediction of numpy arrays with the same leading axes.
@@ -245,10 +270,11 @@ class Explorer:
         x, u = (x[None], u[None]) if single else (x, u)
         points = x.shape[1:-1] if x.ndim == 3 and x.size else ()  # many states of each seed
         leading = self.num_seeds, *points
-        expected = (*leading, self.spec.state_dim), (*leading, self.spec.action_dim)
+        expected = (*leading, self.spec.state_dim), (*leading, self.spec.input_dim)
         if (x.shape, u.shape) != expected:
             raise SondeError(
-                f"explorer: expected states {list(expected[0])} and actions {list(expected[1])}, "
+                f"explorer: expected states {list(expected[0])} and {'inputs (past, action)' if self.spec.past else 'actions'} "
+                f"{list(expected[1])}, "
                 f"got {list(x.shape)} and {list(u.shape)}"
             )
         prediction = _predict(self.posterior, jnp.asarray(x), jnp.asarray(u))
@@ -289,13 +315,13 @@ class Explorer:
         """
         if self.transitions:
             raise SondeError("explorer: give initial data before the first round is told")
-        data = self._with(self.data, self._for_all_seeds(measurements))
+        data = self._added(self.data, [self._for_all_seeds(measurements)])
         keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
         self._set_state(data, *fit_together([Told(self, data, keys)]), 0)
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:
-        checked = measurements.checked(1, self.spec)
+        checked = _initial_inputs(measurements.checked(1, self.spec), self.spec)
         repeat = lambda array: np.broadcast_to(array, (self.num_seeds, *array.shape[1:]))
         return Trajectory(repeat(checked.states), repeat(checked.actions), repeat(checked.next_states))
 
@@ -310,18 +336,32 @@ class Explorer:
         """
         data = self._empty()
         if initial_data is not None:
-            data = self._with(data, self._for_all_seeds(initial_data))
+            data = self._added(data, [self._for_all_seeds(initial_data)])
         count = int(data.count[0])
         data = self._with(data, *trajectories)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
         self.initial = count
 
     def _empty(self) -> Data:
-        empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.action_dim)
+        empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.input_dim)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_seeds, *leaf.shape)), empty)
 
     def _with(self, data: Data, *trajectories: Trajectory) -> Data:
-        checked = [trajectory.checked(self.num_seeds, self.spec) for trajectory in trajectories]
+        """The data with measured rounds."""
+        return self._added(data, [self.inputs(trajectory) for trajectory in trajectories])
+
+    def inputs(self, trajectory: Trajectory) -> Trajectory:
+        """Check measurements, and put the past before their actions if it belongs to the state.
+
+        Args:
+            trajectory: Measurements of a round [S, T, ...], or [T, ...] with a single seed.
+
+        Returns:
+            What the model is given, [S, T, ...]: see `SystemSpec.input_names`.
+        """
+        return trajectory.checked(self.num_seeds, self.spec).with_past(self.spec.past)
+
+    def _added(self, data: Data, checked: Sequence[Trajectory]) -> Data:
         if not checked:
             return data
         whole = checked[0].joined(*checked[1:])
@@ -333,8 +373,12 @@ class Explorer:
             )
         return data.append(whole.states, whole.actions, whole.next_states)
 
+    def _recent(self, data: Data) -> Data:
+        return data if self.window is None else data.latest(self.window)
+
     def _set_state(self, data: Data, params: Any, round_number: int) -> None:
-        posterior, calibration = _condition(self.model, params, data, self.confidence)
+        recent = self._recent(data)
+        posterior, calibration = _condition(self.model, params, recent, self.confidence)
         specialised = posterior.specialise()
         if not _all_finite(specialised):
             raise SondeError(
@@ -346,8 +390,32 @@ class Explorer:
             # not an error: the predictions are usable, and a long run should not end for them
             warnings.warn(message, stacklevel=4)  # at the line that called `tell`
         self._warned = message
-        self.data, self.params, self.round = data, params, round_number
+        self.data, self.recent, self.params, self.round = data, recent, params, round_number
         self.posterior, self.calibration = specialised, calibration
+
+
+def _initial_inputs(measurements: Trajectory, spec: SystemSpec) -> Trajectory:
+    """Initial data [1, N, ...] with the past, as far as it was measured.
+
+    An episode ends where the measurements say so, and where the next row starts elsewhere. What came before its first rows is
+    unknown: it may have been cut out of a longer one. They are left out.
+    """
+    if not spec.past:
+        return measurements
+    breaks = (measurements.next_states[:, :-1] != measurements.states[:, 1:]).any(axis=-1)
+    ends = np.pad(breaks, ((0, 0), (0, 1)), constant_values=True)
+    if measurements.ended is not None:
+        ends |= measurements.ended
+    known = replace(measurements, terminated=None, truncated=ends).with_past(spec.past)
+    place = np.arange(ends.shape[1])
+    first = np.maximum.accumulate(np.where(np.append(True, ends[0, :-1]), place, 0))
+    kept = place - first >= spec.past.actions
+    if not kept.any():
+        raise SondeError(
+            f"initial data: no row has the {spec.past.actions} row(s) of its episode before it that belong to the state (delay "
+            f"{spec.past.delay}, history {spec.past.history}); give longer episodes, or leave the data out"
+        )
+    return Trajectory(known.states[:, kept], known.actions[:, kept], known.next_states[:, kept])
 
 
 class Told(NamedTuple):
@@ -358,6 +426,11 @@ class Told(NamedTuple):
     """All its measurements, with the new ones."""
     keys: Key[Array, " seeds"]
     """Randomness of the fit."""
+
+    @property
+    def recent(self) -> Data:
+        """Those of the measurements that the model learns from."""
+        return self.explorer._recent(self.data)
 
     @classmethod
     @double_precision
@@ -382,8 +455,9 @@ class Told(NamedTuple):
     @property
     def sizes(self) -> tuple[Any, ...]:
         """What decides by which program, and with how many gradient steps, these measurements are fitted."""
-        data, confidence = self.data, self.explorer.confidence
-        return self.explorer.model, confidence.holdout, data.states.shape[1:], data.actions.shape[1:], int(data.count[0])
+        data, confidence = self.recent, self.explorer.confidence
+        shapes = data.states.shape[1:], data.actions.shape[1:], data.forgotten is None
+        return self.explorer.model, confidence.holdout, *shapes, int(data.count[0])
 
 
 @double_precision
@@ -391,14 +465,14 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
     """Fit the models of several explorers in one compiled program, which an accelerator does faster than one after the other.
 
     Args:
-        told: What each was told. They must have the same model, holdout, size of buffers and number of measurements; methods
-            and solvers may differ.
+        told: What each was told. They must have the same model, holdout, size of buffers, window and number of measurements;
+            methods and solvers may differ.
 
     Returns:
         New params of each.
     """
     if any(each.sizes != told[0].sizes for each in told):
-        raise SondeError("explorers that are fitted together need the same model, holdout, capacity and number of measurements")
+        raise SondeError("explorers that are fitted together need the same model, holdout, capacity, window and measurements")
     fitted = _fit_program(told[0].explorer.model)(*_fit_arguments(told))
     if len(told) == 1:
         return [fitted]
@@ -409,7 +483,7 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
 
 def _fit_arguments(told: Sequence[Told]) -> tuple[Any, ...]:
     """Arguments of `_fit_all`, with the seeds of all explorers along one axis."""
-    trees = [(each.explorer.params, each.data, each.keys) for each in told]
+    trees = [(each.explorer.params, each.recent, each.keys) for each in told]
     params, data, keys = trees[0] if len(told) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
     first = told[0].explorer
     return first.model, params, data, jnp.max(data.count), keys, float(first.confidence.holdout)

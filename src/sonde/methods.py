@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from jaxtyping import Array
 
@@ -21,6 +22,9 @@ from sonde.objectives import (
     JensenRenyi,
     LogUncertainty,
     Objective,
+    TaskObjective,
+    TaskPlusInformation,
+    TaskPlusUncertainty,
     TaskReward,
     TrajectoryDisagreement,
     UncertaintySum,
@@ -56,15 +60,21 @@ class Method:
     @property
     def needs_task(self) -> bool:
         """Whether the task to explore for is still missing."""
-        return isinstance(self.objective, TaskReward) and self.objective.reward is None
+        return isinstance(self.objective, TaskObjective) and self.objective.reward is None
 
-    def for_task(self, reward: Callable[..., Array]) -> "Method":
+    def for_task(self, reward: Callable[..., Array], sample_goal: Callable[..., Any] | None = None) -> "Method":
         """The same method for one task.
 
         Args:
-            reward: reward(x, u, x_next) of one transition, in JAX.
+            reward: reward(x, u, x_next) of one transition in JAX, or reward(x, u, x_next, goal) if the task has goals.
+            sample_goal: Draws a goal [dg] from a numpy generator, if the task has goals.
         """
-        return dataclasses.replace(self, objective=TaskReward(reward))
+        if not isinstance(self.objective, TaskObjective):
+            raise SondeError(
+                f"method {self.name!r} explores without any task: use one of {', '.join(TASK_METHODS)}, "
+                "or an objective such as TaskReward"
+            )
+        return dataclasses.replace(self, objective=dataclasses.replace(self.objective, reward=reward, sample_goal=sample_goal))
 
     def check(self, model: Model) -> None:
         """Reject a model that this method cannot work with.
@@ -87,6 +97,8 @@ METHODS: dict[str, Method] = {
     "mean-ae": Method(Mean(), InformationGain()),
     "pets-ae": Method(TrajectorySampling(), InformationGain()),
     "h-ucrl": Method(Optimistic(), TaskReward()),
+    "sombrl": Method(Mean(), TaskPlusUncertainty()),
+    "opax-task": Method(Optimistic(), TaskPlusInformation()),
     "cee-us": Method(MemberTrajectories(), TrajectoryDisagreement()),
     "max": Method(TrajectorySampling(), JensenRenyi()),
     "plan2explore": Method(Mean(), UncertaintySum()),
@@ -100,6 +112,8 @@ SUMMARIES = {
     "mean-ae": "active exploration on the mean model",
     "pets-ae": "active exploration with trajectory sampling (TS-1)",
     "h-ucrl": "optimistic model-based RL on one task (needs --exploration-task)",
+    "sombrl": "one task plus epistemic uncertainty, on the mean model (needs --exploration-task)",
+    "opax-task": "one task plus information gain, optimistic (needs --exploration-task)",
     "cee-us": "disagreement of an ensemble's trajectories (CEE-US)",
     "max": "Jensen-Renyi divergence of an ensemble (MAX)",
     "plan2explore": "one-step disagreement on the mean model (Plan2Explore)",
@@ -108,6 +122,8 @@ SUMMARIES = {
 """Descriptions for `sonde list`."""
 
 
+TASK_METHODS = tuple(name for name, method in METHODS.items() if isinstance(method.objective, TaskObjective))
+"""Methods that explore for one task."""
 OPAX_REWARD = ("mean-ae", "pets-ae")
 """Methods that maximise the intrinsic reward of OpAx and differ from it in what they imagine."""
 

@@ -8,14 +8,14 @@ frozen dataclass and pass it to `Method`.
 import abc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from sonde._internal.errors import positive
+from sonde._internal.errors import not_negative, positive
 from sonde.models import MemberPredictions, Prediction
 
 
@@ -32,6 +32,8 @@ class Imagined(eqx.Module):
     """The model's predictions of the next states, with leading axes [K, H]."""
     goal: Float[Array, " dg"] | None = None
     """Goal of the task, if it has one."""
+    bonus_weight: Float[Array, ""] | None = None
+    """Weight of the bonus in this round, for objectives that add one to the reward of a task."""
 
 
 def information_gain(prediction: Prediction) -> Float[Array, "*batch"]:
@@ -157,21 +159,107 @@ class JensenRenyi(Objective):
 
 
 @dataclass(frozen=True)
-class TaskReward(Objective):
-    """The reward of a task, which may depend on a goal."""
+class TaskObjective(Objective):
+    """An objective that knows a task, whose reward may depend on a goal."""
 
     reward: Callable[..., Array] | None = None
     """reward(x, u, x_next), or reward(x, u, x_next, goal) if the task has goals, of one transition in JAX; None: it must be set
     with `Method.for_task` before planning."""
+    sample_goal: Callable[..., Any] | None = None
+    """Draws a goal [dg] from a numpy generator, if the task has goals; exploration has one per round and seed."""
 
-    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
-        """The task's reward of each imagined transition."""
+    def task_rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """The task's reward of each imagined transition.
+
+        Args:
+            imagined: The plan.
+        """
         reward = self.reward
         assert reward is not None
         goal = () if imagined.goal is None else (imagined.goal,)
         over_steps = jax.vmap(lambda x, u, x_next: reward(x, u, x_next, *goal))
         over_particles = jax.vmap(over_steps, in_axes=(0, None, 0))
         return over_particles(imagined.states, imagined.actions, imagined.next_states)
+
+
+@dataclass(frozen=True)
+class TaskReward(TaskObjective):
+    """The reward of a task."""
+
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """The task's reward of each imagined transition."""
+        return self.task_rewards(imagined)
+
+
+@dataclass(frozen=True)
+class TaskPlusBonus(TaskObjective):
+    """The reward of a task plus lambda times a bonus for what is not known; subclass it with a `bonus` of your own.
+
+    Rewards and bonuses have any units, so lambda is not a number that a user can choose. After n rounds it is
+
+        lambda_n = weight / (1 + n / half_life) * spread(reward) / spread(bonus)
+
+    with spreads over single steps from visited states with uniformly random actions, as the model predicts them. So `weight`
+    says how much the bonus counts beside the task, whatever the units. The explorer passes lambda_n on as
+    `Imagined.bonus_weight`; without it, lambda is `weight`.
+    """
+
+    weight: float = 1.0
+    """How much the bonus counts beside the task in the first round, in spreads; 0: not at all."""
+    half_life: float | None = 10.0
+    """Rounds after which the bonus counts half as much; None: it always counts the same."""
+
+    def __post_init__(self):
+        """Reject settings that cannot work."""
+        not_negative("objective", weight=self.weight)
+        if self.half_life is not None:
+            positive("objective", half_life=self.half_life)
+
+    @abc.abstractmethod
+    def bonus(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """What a step is worth for what it teaches.
+
+        Args:
+            imagined: The plan.
+
+        Returns:
+            The bonus of each particle and step, in any units.
+        """
+
+    def share(self, round_number: Int[Array, ""]) -> Float[Array, ""]:
+        """How much the bonus counts beside the task, in spreads.
+
+        Args:
+            round_number: Number of finished rounds.
+        """
+        return self.weight / (1 + round_number / (self.half_life or float("inf")))
+
+    def rewards(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """The task's reward plus the weighted bonus of each step."""
+        rewards = self.task_rewards(imagined)
+        if self.weight == 0:  # exactly the task
+            return rewards
+        weight = self.weight if imagined.bonus_weight is None else imagined.bonus_weight
+        return rewards + weight * self.bonus(imagined)
+
+
+@dataclass(frozen=True)
+class TaskPlusUncertainty(TaskPlusBonus):
+    """The reward of a task plus lambda times the epistemic std (SOMBRL)."""
+
+    def bonus(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """The norm of the epistemic stds, each in units of its noise, so that state dimensions of any scale count alike."""
+        prediction = imagined.predictions
+        return jnp.linalg.norm(prediction.epistemic_std / prediction.aleatoric_std, axis=-1)
+
+
+@dataclass(frozen=True)
+class TaskPlusInformation(TaskPlusBonus):
+    """The reward of a task plus lambda times the information gain."""
+
+    def bonus(self, imagined: Imagined) -> Float[Array, "K H"]:
+        """The information gain of each step, in nats."""
+        return information_gain(imagined.predictions)
 
 
 OBJECTIVES: dict[str, Objective] = {
@@ -181,5 +269,7 @@ OBJECTIVES: dict[str, Objective] = {
     "trajectory-disagreement": TrajectoryDisagreement(),
     "jensen-renyi": JensenRenyi(),
     "task-reward": TaskReward(),
+    "task-plus-uncertainty": TaskPlusUncertainty(),
+    "task-plus-information": TaskPlusInformation(),
 }
 """Names of objectives for the command line."""

@@ -107,6 +107,9 @@ def _report(found: dict[str, Any]) -> Iterator[RenderableType]:
             f"Along the last episode ({growth['steps']} steps) deviations at its start grow by factors {factors}: "
             f"at most {growth['rate']:+.3f} per step, as a logarithm"
         )
+    if "physics" in found:
+        parameters = ", ".join(f"{name} {value:.5g} ± {std:.1g}" for name, (value, std) in found["physics"].items())
+        yield f"Parameters of the known physics: {parameters}"
     if "theory" in found:
         if found["refit"]:
             yield "Theory, for the hyper-parameters of the run itself:"

@@ -158,7 +158,8 @@ class GivenCommand:
             if word.startswith("--"):
                 pending, equals, value = word.partition("=")
                 options.setdefault(pending, []).extend([value] if equals else [])
-                option = self.options.get(pending.replace("_", "-").replace("--no-", "--"), {})
+                # one that is not known may belong to a part in a user's file, and take any number of values
+                option = self.options.get(pending.replace("_", "-").replace("--no-", "--"), {"many": True})
                 left = 0 if "flag" in option else len(words) if "many" in option else option.get("count", 1)
             elif pending is not None:
                 options[pending].append(word)

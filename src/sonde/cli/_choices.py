@@ -14,9 +14,11 @@ import numpy as np
 from sonde._internal.errors import SondeError, did_you_mean, first_line, one_of
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import is_in_file, load_from_file, with_absolute_path
+from sonde.cli._prior import FIELDS_HELP, PRIORS, RANGES, RANGES_HELP, with_prior, without_ranges
 from sonde.imagination import IMAGINATIONS, Imagination
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import BETA_RULES, KERNELS, MODELS, BetaRule, Kernel, Model
+from sonde.models._physics import Dynamics
 from sonde.objectives import OBJECTIVES, Objective
 from sonde.runs import PRESETS, RunConfig, default_config
 from sonde.solvers import SOLVERS, Solver
@@ -53,6 +55,7 @@ PARTS: dict[str, Part] = {
     "model.kernel": Part(KERNELS, Kernel, "covariance function of a Gaussian process"),
     "method.imagination": Part(IMAGINATIONS, Imagination, "how exploring plans treat what the model does not know"),
     "method.objective": Part(OBJECTIVES, Objective, "what exploring plans maximise"),
+    "prior": Part({"none": None, **PRIORS}, Dynamics, "known physics; the model learns what it lacks"),
 }
 """Options that choose a part by name, in the order in which they are applied."""
 
@@ -69,6 +72,7 @@ def parts_help(width: int = 120) -> str:
         option, text = f"  --{name} NAME", f"{part.meaning} ({', '.join(part.table)})"
         wrapped = textwrap.wrap(text, width - indent, break_on_hyphens=False)
         lines += [f"{left:<{indent}}{right}" for left, right in zip([option, *[""] * len(wrapped)], wrapped, strict=False)]
+    lines += [FIELDS_HELP, f"{RANGES} NAME=LOW:HIGH ...: {RANGES_HELP}"]
     return "\n".join(lines)
 
 
@@ -173,6 +177,7 @@ def with_parts(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]
     Returns:
         The changed config, and the words that are left.
     """
+    args, ranges = without_ranges(args)
     chosen, rest, words = dict[str, str](), [], iter(args)
     for word in words:
         option, equals, value = word.partition("=")
@@ -181,10 +186,11 @@ def with_parts(config: RunConfig, args: list[str]) -> tuple[RunConfig, list[str]
             rest.append(word)
         else:
             chosen[part] = value if equals else next(words, "")
+    prior = chosen.pop("prior", None)
     for part in PARTS:
         if part in chosen:
             config = _with_part(config, part, chosen[part])
-    return config, rest
+    return _unchecked(config, "model", with_prior(config.model, prior, ranges)), rest
 
 
 def _with_part(config: RunConfig, part: str, name: str) -> RunConfig:

@@ -11,6 +11,7 @@ from sonde.cli._choices import PARTS
 from sonde.cli._main import COMMANDS
 from sonde.cli._names import NAMES
 from sonde.cli._options import Option, first_sentence, options_of_class, options_of_value
+from sonde.cli._prior import RANGES, RANGES_HELP
 from sonde.imagination import IMAGINATIONS
 from sonde.methods import METHODS, SUMMARIES
 from sonde.models import BETA_RULES, KERNELS, MODELS
@@ -100,6 +101,7 @@ def _command(name: str) -> dict[str, Any]:
         positional = [{"help": "what to explore", "takes": "systems"}]
         # options given twice are those of the command: a sweep has several methods
         options = {f"--{part}": {"help": PARTS[part].meaning, "takes": "parts", **_owners(part)} for part in PARTS} | options
+        options |= {RANGES: {"help": RANGES_HELP, "many": True}}
     if name == "explore":
         options |= _shared_options(RunConfig())
     return {"help": summary, "options": options, "positional": positional}
@@ -173,6 +175,7 @@ def _options_of_parts(option: str) -> Iterator[tuple[str, dict[str, Option]]]:
     place = "confidence.beta_rule." if option == "beta-rule" else f"{option.replace('-', '_')}."
     for name, part in table.items():
         value = part() if isinstance(part, type) else part
+        value = None if option == "prior" else value  # its fields are given with its name
         found = dict(options_of_value(value, f"{option}.", place)) if dataclasses.is_dataclass(value) else {}
         yield name, {key: entry for key, entry in found.items() if not key.startswith(inner or ("\n",))}
 

@@ -199,6 +199,8 @@ def _put(entries: dict[str, Any], path: str, text: str) -> None:
     *owners, field = path.split(".")
     node: Any = entries
     for depth, owner in enumerate([*owners, field]):
+        if isinstance(node, dict) and node.get(CLASS) == "sonde.models:KnownPhysics" and owner not in node:
+            node = node["model"]  # as on the command line of 'explore'
         names = [key for key in node if key not in FIELDS] if isinstance(node, dict) else []
         if owner not in names:
             place = ".".join(owners[:depth])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sonde.control._controller import Controller as Controller
     from sonde.control._deadline import Timing as Timing
+    from sonde.control._ongoing import Ongoing as Ongoing
     from sonde.control._rollout import MAX_COPIES as MAX_COPIES
     from sonde.control._rollout import OnStep as OnStep
     from sonde.control._rollout import RolloutSettings as RolloutSettings
@@ -21,6 +22,7 @@ _HOMES = {
     "Controller": "_controller",
     "MAX_COPIES": "_rollout",
     "OnStep": "_rollout",
+    "Ongoing": "_ongoing",
     "RolloutSettings": "_rollout",
     "SimulatorPool": "_simulators",
     "Timing": "_deadline",

@@ -18,10 +18,12 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, positive
 from sonde._internal.lockstep import lockstep_rollouts
+from sonde._internal.past import NO_PAST, Memory, Past
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control._anytime import AnytimeRunner, tree_where
 from sonde.control._deadline import DeadlineRunner, Timing
+from sonde.data import SystemSpec
 from sonde.solvers import AnytimePolicy, Checked, Policy
 
 
@@ -56,7 +58,8 @@ class Controller:
     """A policy for S seeds in lockstep: call it with states, get actions.
 
     With a single seed, a state [dx] gives an action [du]; in general, states [S, dx] give actions [S, du]. With R rollouts in
-    parallel per seed, there are S * R states, those of a seed next to each other.
+    parallel per seed, there are S * R states, those of a seed next to each other. Where the past belongs to the state, the
+    controller remembers it: call it once per step of the system, and `restart_episodes` or `reset` where an episode begins.
     """
 
     timing: Timing
@@ -76,6 +79,7 @@ class Controller:
         state_dim: int,
         budget: float | None = None,
         goals: Float[Array, "seeds *rollouts dg"] | None = None,
+        spec: SystemSpec | None = None,
     ):
         """Start an episode; with a budget, compile everything here, so that the first call is not late.
 
@@ -85,8 +89,12 @@ class Controller:
             state_dim: Number of state dimensions dx.
             budget: Seconds per call; by default unlimited.
             goals: Goal of each seed or rollout, if the task has goals.
+            spec: The system, if its past belongs to the state.
         """
         self.policy, self.keys, self.state_dim, self.budget = policy, keys, state_dim, budget
+        self.spec, self._memory = spec, None
+        if spec is not None and spec.past:
+            self._memory = Memory(spec.past, keys.size, spec.state_dim, spec.action_dim)
         self._plan_keys = for_purpose(keys, "plan").reshape(self.num_seeds, -1)
         self.goals = None if goals is None else goals.reshape(*self._plan_keys.shape, -1)
         self._anytime: AnytimeRunner | None = None
@@ -106,16 +114,26 @@ class Controller:
         if isinstance(self.policy, AnytimePolicy):
             policy = self.policy if self.goals is None else self.policy.with_goal(self.goals[:, 0])
             assert isinstance(policy, AnytimePolicy)
-            self._anytime = AnytimeRunner(policy, self._plan_keys[:, 0], self.state_dim, budget)
+            self._anytime = AnytimeRunner(policy, self._plan_keys[:, 0], self._full_dim, budget)
             self._runner = DeadlineRunner(self._anytime.search, self._anytime.initial)
         else:
-            x, state = jnp.zeros((self.num_seeds, self.state_dim)), _initial_state(self.policy, self.num_seeds, 1)
+            x, state = jnp.zeros((self.num_seeds, self._full_dim)), _initial_state(self.policy, self.num_seeds, 1)
             jax.block_until_ready(_act(self.policy, state, x, self._plan_keys, jnp.asarray(0)))
 
     @property
     def num_seeds(self) -> int:
         """Number of seeds S in lockstep."""
         return self.keys.shape[0]
+
+    @property
+    def past(self) -> Past:
+        """What of the past belongs to the state."""
+        return NO_PAST if self.spec is None else self.spec.past
+
+    @property
+    def _full_dim(self) -> int:
+        """Numbers in the states that the policy sees: with the past."""
+        return self.state_dim + (self.spec.input_dim - self.spec.action_dim if self.spec is not None else 0)
 
     @property
     def copies(self) -> int:
@@ -130,7 +148,7 @@ class Controller:
             goals: Goal of each rollout, if the task has goals.
         """
         device_goals = None if goals is None else jnp.asarray(goals)
-        return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=device_goals)
+        return Controller(self.policy, rollout_keys(self.keys, numbers), self.state_dim, goals=device_goals, spec=self.spec)
 
     @property
     def late(self) -> int:
@@ -141,6 +159,8 @@ class Controller:
         """Start a new episode with the same randomness."""
         self._step, self._state = 0, None
         self.timing, self.iterations, self.checked = Timing(), 0, None
+        if self._memory is not None:
+            self._memory.reset()
         if self._anytime is not None:
             self._runner.restart(self._anytime.initial)
 
@@ -151,6 +171,8 @@ class Controller:
         Args:
             which: Which copies, [S] or [S * R].
         """
+        if self._memory is not None:
+            self._memory.reset(np.asarray(which, bool).reshape(-1))
         if self._anytime is not None:
             self._runner.restart(self._anytime.restart_episodes(self._runner.drain(), which, self._step))
         elif self._state is not None:
@@ -189,10 +211,12 @@ class Controller:
             raise SondeError(f"policy: states must have shape [{self.copies}, {self.state_dim}], got {list(states.shape)}")
         if not np.isfinite(states).all():
             raise SondeError("policy: states must be finite, got NaN or infinity; check the sensor that delivered it")
+        past = None if self._memory is None else self._memory.recall(states)
+        full = states if past is None else np.concatenate([states, past], axis=-1)
         if self._anytime is None or self.budget is None:
-            (actions, planned), new = self._act_without_deadline(states, policy), True
+            (actions, planned), new = self._act_without_deadline(full, policy), True
         else:
-            actions, new = self._runner(states, self._step, began + self.budget)
+            actions, new = self._runner(full, self._step, began + self.budget)
             planned, self.iterations = np.full(self.copies, np.nan), self._runner.latest.iterations if new else 0
             self.checked = self._runner.latest.checked
         if self.checked is not None:
@@ -203,6 +227,8 @@ class Controller:
                 "policy: expected finite actions, got NaN or infinity, so none is returned; the model may have diverged at "
                 "this state: stop the episode, and check the measurements told so far"
             )
+        if self._memory is not None and past is not None:
+            self._memory.acted(past, states, actions)
         took = time.perf_counter() - began
         self.timing.add(took, late=not new or (self.budget is not None and took > self.budget))
         return actions, planned

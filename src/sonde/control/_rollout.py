@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep_rollouts, one_seed
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, seeds_of
 from sonde.control._controller import Controller
@@ -78,6 +79,8 @@ def compiled_rollout(
     horizon: int,
     keys: Key[Array, "seeds rollouts"],
     goals: Float[Array, "seeds rollouts dg"] | None = None,
+    starts: Float[Array, "seeds rollouts dx"] | None = None,
+    past: Past = NO_PAST,
 ) -> Steps:
     """Plan, act and step for all rollouts of all seeds, as one compiled call.
 
@@ -87,22 +90,27 @@ def compiled_rollout(
         horizon: Number of steps T.
         keys: Randomness of each rollout.
         goals: Goal of each rollout, if the task has goals.
+        starts: State in which each rollout starts; by default the world draws it.
+        past: What of the past belongs to the states that the policy sees.
     """
 
-    def one_rollout(policy: Policy, key, goal):
+    def one_rollout(policy: Policy, key, goal, start):
         policy = policy.with_goal(goal)
         plan_key, world_key = for_purpose(key, "plan"), for_purpose(key, "world")
 
         def step(carry, t):
-            x, state = carry
-            u, state, planned = policy.act(state, x, jax.random.fold_in(plan_key, t))
+            x, before, state = carry
+            full = jnp.concatenate([x, before]) if past else x
+            u, state, planned = policy.act(state, full, jax.random.fold_in(plan_key, t))
             x_next = world.step(x, u, jax.random.fold_in(world_key, t))
-            return (x_next, state), Steps(x, u, x_next, planned, policy.checked(state))
+            moved = past.moved(before, x, u, x_next)
+            return (x_next, moved, state), Steps(x, u, x_next, planned, policy.checked(state))
 
-        start = (world.reset(for_purpose(key, "reset")), policy.initial_state())
-        return jax.lax.scan(step, start, jnp.arange(horizon))[1]
+        x = world.reset(for_purpose(key, "reset")) if start is None else start
+        before = jnp.zeros(past.size(world.state_dim, world.action_dim), x.dtype)
+        return jax.lax.scan(step, (x, before, policy.initial_state()), jnp.arange(horizon))[1]
 
-    return lockstep_rollouts(one_rollout)(policy, keys, goals)
+    return lockstep_rollouts(one_rollout)(policy, keys, goals, starts)
 
 
 @double_precision
@@ -180,8 +188,20 @@ def start_states(
         return jax.vmap(jax.vmap(world.reset))(reset_keys)
     assert isinstance(world, HostWorld)
     with _opened(pool) as pool:
-        states = pool.get(world, keys.size).reset([int(seed) for seed in seeds_of(reset_keys).ravel()])
+        states = pool.get(world, keys.size).reset(reset_seeds(keys))
     return jnp.asarray(states).reshape(*keys.shape, -1)
+
+
+def reset_seeds(keys: Key[Array, "*any"]) -> list[int]:
+    """Seeds of simulators for the start of rollouts.
+
+    Args:
+        keys: Randomness of each rollout.
+
+    Returns:
+        One seed per key.
+    """
+    return [int(seed) for seed in seeds_of(for_purpose(keys, "reset")).ravel()]
 
 
 def _opened(pool: SimulatorPool | None) -> contextlib.AbstractContextManager[SimulatorPool]:
@@ -196,29 +216,64 @@ def _in_parallel(
     if isinstance(world, HostWorld):
         with _opened(pool) as pool:
             try:
-                return _step_through(world, policy, rollouts, pool, on_step)
+                return step_through(world, policy, rollouts, pool, on_step)
             except BaseException:
                 pool.discard(world, policy.copies)
                 raise
+    return compiled_trajectories(world, policy, rollouts.horizon)
+
+
+def compiled_trajectories(
+    world: World, policy: Controller, horizon: int, starts: Float[np.ndarray, "seeds rollouts dx"] | None = None
+) -> list[Trajectory]:
+    """Run a policy on a world written in JAX; other systems are rejected.
+
+    Args:
+        world: The true system.
+        policy: The policy, with the rollouts that it has for each seed.
+        horizon: Number of steps T.
+        starts: State in which each rollout starts; by default the world draws it.
+
+    Returns:
+        One trajectory [S, T, ...] per rollout.
+    """
     if not isinstance(world, JaxWorld):
         raise SondeError(f"{type(world).__name__} has no simulator: run it yourself, with ask and tell")
     if policy.budget is not None:
         raise SondeError(f"{type(world).__name__} is simulated, and simulated time waits: ask for the policy without a budget")
     keys = policy.keys.reshape(policy.num_seeds, -1)
-    return compiled_rollout(world, policy.policy, rollouts.horizon, keys, policy.goals).by_rollout()
+    given = None if starts is None else jnp.asarray(starts)
+    return compiled_rollout(world, policy.policy, horizon, keys, policy.goals, given, policy.past).by_rollout()
 
 
-def _step_through(
-    world: HostWorld, policy: Controller, rollouts: RolloutSettings, pool: SimulatorPool, on_step: OnStep | None
+def step_through(
+    world: HostWorld,
+    policy: Controller,
+    rollouts: RolloutSettings,
+    pool: SimulatorPool,
+    on_step: OnStep | None = None,
+    start: Callable[[Simulators], np.ndarray] | None = None,
 ) -> list[Trajectory]:
+    """Run a policy on a host world, all copies in lockstep.
+
+    Args:
+        world: The true system.
+        policy: The policy, with the rollouts that it has for each seed.
+        rollouts: How long.
+        pool: Open simulators.
+        on_step: Called after each step.
+        start: Brings the copies to their first states [S, dx]; by default they are reset.
+
+    Returns:
+        One trajectory [S, T, ...] per rollout.
+    """
     copies = pool.get(world, policy.copies)
-    seeds = seeds_of(for_purpose(policy.keys, "reset")).ravel()
     rows: list[tuple[Any, ...]] = []
     names = ["states", "actions", "next_states", "planned_information", "terminated", "truncated"]
     ended = np.zeros(policy.copies, bool)
     policy.reset()
     copies.show_goal(None if policy.goals is None else np.asarray(policy.goals[0, 0]))
-    x = np.array(pool.timed(lambda: copies.reset([int(seed) for seed in seeds])))
+    x = np.array(pool.timed(lambda: start(copies) if start else copies.reset(reset_seeds(policy.keys))))
     for t in range(rollouts.horizon):
         u, planned = policy.act(x)
         # copies on both sides: the system may change the actions that it is given, and reuse the states that it returns

@@ -11,6 +11,7 @@ log-std of the controls; the action is tanh of the first entries of the mean:
     weight0, bias0    [S, dx, h], [S, h]
     ...
     weightN, biasN    [S, h, 2 dc], [S, 2 dc]
+    past              [2]            delay and history, if the past belongs to the state; it then follows the observation in x
 """
 
 from pathlib import Path
@@ -20,28 +21,46 @@ import safetensors
 import safetensors.numpy
 
 from sonde._internal.errors import SondeError
+from sonde._internal.past import NO_PAST, Memory, Past
 from sonde._internal.policy_file import FORMAT
 
 
 class DeployedPolicy:
-    """A trained policy: call it with a state, get the action. It has no state of its own."""
+    """A trained policy: call it with a state, get the action.
+
+    It has no state of its own, unless the past belongs to the state: then call it once per step, and `reset` it where an
+    episode begins.
+    """
 
     state_dim: int
     """Number of state dimensions dx."""
     action_dim: int
     """Number of action dimensions du."""
 
-    def __init__(self, shift: np.ndarray, scale: np.ndarray, layers: list[tuple[np.ndarray, np.ndarray]], action_dim: int):
+    def __init__(
+        self,
+        shift: np.ndarray,
+        scale: np.ndarray,
+        layers: list[tuple[np.ndarray, np.ndarray]],
+        action_dim: int,
+        past: Past = NO_PAST,
+    ):
         """Make a policy from arrays; `load_policy` makes one from a file.
 
         Args:
-            shift: What is subtracted from states [dx].
+            shift: What is subtracted from states [dx], with the past if it belongs to them.
             scale: What they are then divided by [dx].
             layers: Weight [in, out] and bias [out] of each layer.
             action_dim: Number of action dimensions du.
+            past: What of the past belongs to the state.
         """
         self._shift, self._scale, self._layers = shift, scale, layers
-        self.state_dim, self.action_dim = len(shift), action_dim
+        self.state_dim, self.action_dim = observed_dim(len(shift), action_dim, past), action_dim
+        self._memory = Memory(past, 1, self.state_dim, action_dim)
+
+    def reset(self) -> None:
+        """Forget the past: a new episode begins."""
+        self._memory.reset()
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Choose an action.
@@ -57,11 +76,25 @@ class DeployedPolicy:
             raise SondeError(f"policy: the state must have shape [{self.state_dim}], got {list(x.shape)}")
         if not np.isfinite(x).all():
             raise SondeError("policy: the state must be finite, got NaN or infinity; check the sensor that delivered it")
-        h = ((x - self._shift) / self._scale).astype(np.float32)
+        past = self._memory.recall(x[None])
+        h = ((np.append(x, past) - self._shift) / self._scale).astype(np.float32)
         for weight, bias in self._layers[:-1]:
             h = _swish(h @ weight + bias)
         weight, bias = self._layers[-1]
-        return np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
+        action = np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
+        self._memory.acted(past, x[None], action[None])
+        return action
+
+
+def observed_dim(full_dim: int, action_dim: int, past: Past) -> int:
+    """Number of dimensions dx of an observation.
+
+    Args:
+        full_dim: Numbers in a state, with the past.
+        action_dim: Number of action dimensions du.
+        past: What of the past belongs to the state.
+    """
+    return (full_dim - past.actions * action_dim) // (past.changes + 1)
 
 
 def _swish(h: np.ndarray) -> np.ndarray:
@@ -79,13 +112,15 @@ def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy:
     path = Path(path)
     arrays = _read(path)
     count = sum(name.startswith("weight") for name in arrays)
-    names = ["action_dim", "shift", "scale", *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
+    extra = ["past"] if "past" in arrays else []
+    names = ["action_dim", "shift", "scale", *extra, *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
     if count == 0 or set(arrays) != set(names):
         raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the policy again")
     if arrays["action_dim"].shape != (1,) or arrays["shift"].ndim != 2:
         raise SondeError(f"{path} is damaged: action_dim must have one entry and shift two axes; save the policy again")
-    (num_seeds, state_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
-    _check(path, arrays, num_seeds, count, state_dim, action_dim)
+    (num_seeds, full_dim), action_dim = arrays["shift"].shape, int(arrays["action_dim"][0])
+    _check(path, arrays, num_seeds, count, full_dim, action_dim)
+    past = _past(path, arrays, full_dim, action_dim)
     if not isinstance(seed_index, int) or not 0 <= seed_index < num_seeds:
         raise SondeError(
             f"{path} has policies of {num_seeds} seed(s): seed_index must be 0 to {num_seeds - 1}, got {seed_index!r}"
@@ -93,7 +128,20 @@ def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy:
     single = lambda name: arrays[name][seed_index].astype(np.float32)
     double = lambda name: arrays[name][seed_index].astype(np.float64)
     layers = [(single(f"weight{i}"), single(f"bias{i}")) for i in range(count)]
-    return DeployedPolicy(double("shift"), double("scale"), layers, action_dim)
+    return DeployedPolicy(double("shift"), double("scale"), layers, action_dim, past)
+
+
+def _past(path: Path, arrays: dict[str, np.ndarray], full_dim: int, action_dim: int) -> Past:
+    """What of the past belongs to the state."""
+    if "past" not in arrays:
+        return NO_PAST
+    given = arrays["past"]
+    if given.shape == (2,) and given.dtype.kind in "iu" and (given >= (0, 1)).all() and (given <= full_dim).all():
+        past = Past(*map(int, given))
+        seen = observed_dim(full_dim, action_dim, past)
+        if seen > 0 and seen + past.size(seen, action_dim) == full_dim:
+            return past
+    raise SondeError(f"{path} is damaged: past {given.tolist()} does not fit {full_dim} inputs; save the policy again")
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

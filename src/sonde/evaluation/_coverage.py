@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
 from sonde.evaluation._blocks import in_blocks
@@ -35,12 +36,12 @@ def _inside(posterior: Posterior, states: Array, actions: Array, next_states: Ar
 
 
 @eqx.filter_jit
-def _inside_simulated(posterior: Posterior, starts: Array, actions: Array, ends: Array, group: Array) -> Array:
+def _inside_simulated(posterior: Posterior, past: Past, starts: Array, actions: Array, ends: Array, group: Array) -> Array:
     """Whether the last states of windows [S, W, dx] lie in the intervals of simulations."""
 
     def one_seed(posterior: Posterior, starts: Array, actions: Array, ends: Array) -> Array:
         def one(start, actions, end, key):
-            last = simulate(posterior, start, actions, key, PARTICLES)[:, -1]
+            last = simulate(posterior, start, actions, key, PARTICLES, past)[:, -1]
             ordered = jnp.sort(last, axis=0)
             return (ordered[OUTSIDE - 1] <= end) & (end <= ordered[-OUTSIDE])
 
@@ -51,12 +52,17 @@ def _inside_simulated(posterior: Posterior, starts: Array, actions: Array, ends:
 
 
 @double_precision
-def coverage_metrics(posterior: Posterior, trajectory: Trajectory) -> dict[str, np.ndarray]:
+def coverage_metrics(
+    posterior: Posterior,
+    trajectory: Trajectory,
+    past: Past = NO_PAST,
+) -> dict[str, np.ndarray]:
     """Shares of a round's measurements inside the 90 % intervals of the model from before the round.
 
     Args:
         posterior: The posterior from before the round, with a leading axis S.
-        trajectory: Measurements of the round [S, T, ...].
+        trajectory: Measurements of the round [S, T, ...], with the past before their actions if it belongs to the state.
+        past: What of the past belongs to the state.
 
     Returns:
         Values [S] by key of the schema; NaN for simulations where no episode has as many steps.
@@ -71,7 +77,7 @@ def coverage_metrics(posterior: Posterior, trajectory: Trajectory) -> dict[str, 
         for group, some in enumerate(padded.reshape(-1, WINDOWS)):
             steps = some[:, None] + np.arange(STEPS)
             given = states[:, some], actions[:, steps], next_states[:, some + STEPS - 1]
-            parts.append(np.asarray(_inside_simulated(posterior, *map(jnp.asarray, (*given, group)))))
+            parts.append(np.asarray(_inside_simulated(posterior, past, *map(jnp.asarray, (*given, group)))))
         simulated = np.concatenate(parts, axis=1)
         found["coverage90_simulated"] = simulated[:, : len(first)].mean(axis=(1, 2))
     return found

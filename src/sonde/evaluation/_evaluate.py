@@ -76,7 +76,7 @@ def plan_task(
     if setup.safety is not None:
         posterior = setup.safety.searchable(posterior)
     problem = setup.problem(posterior, imagination)
-    policy = solve(setup.solver, problem, _or_empty(data, setup.world, len(keys)), for_purpose(setup.keys(keys), "solve"))
+    policy = solve(setup.solver, problem, _or_empty(data, setup, len(keys)), for_purpose(setup.keys(keys), "solve"))
     return policy.without_report()
 
 
@@ -106,7 +106,7 @@ def run_task(
         raise SondeError(f"{name} has no simulator to evaluate on: run the policy of Experiment.solve on your system")
     keys = setup.keys(keys)
     goals = goals_for(setup.task, rollout_keys(keys, range(setup.rollouts)))
-    controller = Controller(policy, keys, setup.world.state_dim)
+    controller = Controller(policy, keys, setup.world.state_dim, spec=setup.spec)
     rollouts = RolloutSettings(setup.horizon, setup.rollouts, setup.max_copies, first_episode_only=True)
     played = run_rollouts(setup.world, controller, rollouts, goals=goals, pool=pool, on_step=on_step)
     # each rollout with its goals [S, dg], if there are any
@@ -173,11 +173,11 @@ def with_projection(adversary: Pessimistic, world: World) -> Pessimistic:
     return replace(adversary, project=adversary.project or world.project)
 
 
-def _or_empty(data: Data | None, world: World, num_seeds: int) -> Data:
+def _or_empty(data: Data | None, setup: TaskSetup, num_seeds: int) -> Data:
     """The data, or an empty buffer for solvers that do not look at it."""
     if data is not None:
         return data
-    empty = Data.empty(1, world.state_dim, world.action_dim)
+    empty = Data.empty(1, setup.spec.state_dim, setup.spec.input_dim)
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num_seeds, *leaf.shape)), empty)
 
 
@@ -191,10 +191,21 @@ def _rewards(reward: Callable[..., Array], states: Array, actions: Array, next_s
     return jax.vmap(one_seed)(states, actions, next_states, *goals)
 
 
+def rewards_of_steps(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
+    """The reward of each step [S, T].
+
+    Args:
+        reward: The reward of one transition.
+        trajectory: Measurements [S, T, ...].
+        *goals: The goals of the seeds [S, dg], if the task has goals.
+    """
+    of_steps = lambda *steps: _rewards(reward, *steps, *map(jnp.asarray, goals))
+    return in_blocks(of_steps, trajectory.states, trajectory.actions, trajectory.next_states)
+
+
 def _counted_rewards(reward: Callable[..., Array], trajectory: Trajectory, *goals: np.ndarray) -> np.ndarray:
     """The reward of each step [S, T]; 0 after the first episode has ended."""
-    of_steps = lambda *steps: _rewards(reward, *steps, *map(jnp.asarray, goals))
-    rewards = in_blocks(of_steps, trajectory.states, trajectory.actions, trajectory.next_states)
+    rewards = rewards_of_steps(reward, trajectory, *goals)
     ended = trajectory.ended
     if ended is not None:
         ended_before = np.cumsum(ended, axis=1) - ended

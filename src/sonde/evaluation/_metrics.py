@@ -11,9 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from sonde._internal.lockstep import in_chunks
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
-from sonde.data import Data
+from sonde.data import Data, Trajectory
 from sonde.evaluation._blocks import in_blocks
+from sonde.evaluation._drift import median_known_error
+from sonde.evaluation._windows import reachable_with_past
 from sonde.models import RBF, Posterior
 from sonde.models._base import predict_many
 from sonde.models._calibration import calibration_error, coverage
@@ -48,15 +51,19 @@ class ReachableSet(eqx.Module):
 
 @functools.cache
 @double_precision
-def reachable_set(world: World) -> ReachableSet | None:
+def reachable_set(world: World, past: Past = NO_PAST) -> ReachableSet | None:
     """The reachable set of a world, as arrays for compiled code.
 
     Args:
         world: The world.
+        past: What of the past belongs to the state; if anything does, actions come after the past that led to each state.
 
     Returns:
         The set, or None where it is not known.
     """
+    if past:
+        found = reachable_with_past(world, past)
+        return None if found is None else ReachableSet(*map(jnp.asarray, found), box=None)
     reachable, box, tasks = world.reachable(), world.narrow_box(), world.task_transitions()
     if reachable is None:
         return None
@@ -120,7 +127,12 @@ def _rmse(error: Float[Array, "N dx"]) -> Float[Array, ""]:
 
 
 @double_precision
-def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, np.ndarray]:
+def model_metrics(
+    posterior: Posterior,
+    data: Data,
+    world: World,
+    past: Past = NO_PAST,
+) -> dict[str, np.ndarray]:
     """Evaluate a model on the reachable set of its world.
 
     Uncertainty is the Euclidean norm over state dimensions of the epistemic std, in state units; rmse is the root mean square
@@ -130,11 +142,12 @@ def model_metrics(posterior: Posterior, data: Data, world: World) -> dict[str, n
         posterior: What was learned, with a leading axis S.
         data: All measurements, with a leading axis S.
         world: The true system.
+        past: What of the past belongs to the state.
 
     Returns:
         Values [S] by key of the schema; empty where the reachable set is not known.
     """
-    points = reachable_set(world)
+    points = reachable_set(world, past)
     return (
         {} if points is None else {name: np.asarray(value) for name, value in _model_metrics(posterior, data, points).items()}
     )
@@ -187,7 +200,7 @@ def prediction_errors(
         `prediction_error`: root mean square norm of the errors of the mean, each reduced by `NOISE_STDS` aleatoric stds, in
         state units [S]. `overconfidence`: root mean square of the errors over the promised stds, epistemic and aleatoric
         together [S]. `information_rank`: rank correlation of errors and information gains over the points [S]; NaN where either
-        is constant.
+        is constant. `drift`: median error in promised stds where the model was certain [S]; NaN where there are too few points.
     """
     prediction = in_blocks(functools.partial(_predict_rounds, posterior), states, actions)
     errors = np.abs(next_states - prediction.mean)
@@ -202,7 +215,23 @@ def prediction_errors(
         "prediction_error": np.sqrt(np.mean(np.sum(beyond**2, axis=-1), axis=-1)),
         "overconfidence": np.sqrt(np.mean(in_stds**2, axis=(-2, -1))),
         "information_rank": np.array([rank_correlation(*seed) for seed in points]),
+        "drift": median_known_error(errors, prediction.epistemic_std, prediction.aleatoric_std),
     }
+
+
+@double_precision
+def errors_after(posterior: Posterior, inputs: Trajectory) -> np.ndarray:
+    """Errors of the mean of a posterior.
+
+    Args:
+        posterior: The posterior, with a leading axis S.
+        inputs: Measurements [S, T, ...], with the past before their actions if it belongs to the state.
+
+    Returns:
+        Measured minus predicted next states [S, T, dx].
+    """
+    predict = functools.partial(_predict_rounds, posterior)
+    return inputs.next_states - in_blocks(predict, inputs.states, inputs.actions).mean
 
 
 def rank_correlation(one: Float[np.ndarray, " N"], other: Float[np.ndarray, " N"]) -> float:

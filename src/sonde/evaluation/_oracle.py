@@ -24,7 +24,7 @@ class TrueDynamics(Posterior):
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """The true next state, without uncertainty."""
         assert isinstance(self.world, JaxWorld)
-        mean = self.world.dynamics(x, u)
+        mean = self.world.dynamics(x, u[-self.world.action_dim :])  # the action comes after the past, if there is one
         return Prediction(mean, 0 * mean, 0 * mean)
 
     def predict_jacobian(

@@ -63,6 +63,39 @@ INFORMATION_RANK = MetricSpec(
     "or below, the gain does not find where the model errs.",
     drawn=False,
 )
+DRIFT = MetricSpec(
+    "drift",
+    "Error on new data where the model was certain",
+    "promised stds",
+    "Median error of the model from before the round, in stds that it promised, over the round's measurements at which its "
+    "epistemic std was at most twice the aleatoric one: above 2, the system seems to have changed. Missing where there are "
+    "fewer than five.",
+    drawn=False,
+)
+WHITENESS = MetricSpec(
+    "whiteness",
+    "Whiteness of the errors",
+    "p-value",
+    "p-value of the test that the errors of the model after the round, on the round's measurements, do not depend on actions "
+    "and observations from before the state; an F-test of linear regressions, corrected for the number of outputs.",
+    drawn=False,
+)
+PAST_EXPLAINS = MetricSpec(
+    "past_explains",
+    "Errors that the past explains",
+    "stds of the changes",
+    "Std of the part of these errors that the past explains in blocks unknown to the regression, in stds of the round's "
+    "changes of the state, largest over outputs; with a small p-value, above 0.05 the state is incomplete (`--delay`, "
+    "`--history`).",
+    drawn=False,
+)
+PAST_DELAY = MetricSpec(
+    "past_delay",
+    "Delay that explains the errors",
+    "steps",
+    "The delay with which earlier actions alone explain nine tenths of that; missing where observations are needed.",
+    drawn=False,
+)
 LATE_ACTIONS = MetricSpec(
     "late_actions",
     "Late actions",
@@ -159,6 +192,10 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     PREDICTION_ERROR,
     OVERCONFIDENCE,
     INFORMATION_RANK,
+    DRIFT,
+    WHITENESS,
+    PAST_EXPLAINS,
+    PAST_DELAY,
     MetricSpec(
         "model_rmse",
         "Error of the mean model (RMSE)",
@@ -204,6 +241,19 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
         "share",
         "The same for the states after 20 steps, simulated from the measured start with the actions that were taken; missing "
         "where no episode is as long.",
+        drawn=False,
+    ),
+    MetricSpec(
+        "physics/*",
+        "Estimate of {}",
+        "units of the parameter",
+        "Estimate of an unknown parameter of the known physics (`--prior-range`).",
+    ),
+    MetricSpec(
+        "physics_std/*",
+        "Uncertainty of {}",
+        "units of the parameter",
+        "Std of that estimate.",
         drawn=False,
     ),
     MetricSpec(
@@ -284,6 +334,19 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
 TASK_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec("return/*", "Return on {}", "sum of rewards", "Return on a task, planned on the model and run on the system."),
     MetricSpec("success/*", "Success on {}", "share solved", "Success on a task, from 0 to 1, mean over rollouts.", digits=2),
+    MetricSpec(
+        "exploration_return",
+        "Return while exploring",
+        "sum of rewards",
+        "Reward of the task that a method explores for, summed over the steps of a round's rollout, mean over rollouts.",
+    ),
+    MetricSpec(
+        "bonus_weight",
+        "Weight of the bonus",
+        "rewards per bonus",
+        "The lambda by which the bonus of sombrl and opax-task was multiplied in the round.",
+        drawn=False,
+    ),
     MetricSpec(
         "seconds/*",
         "Seconds: {}",

@@ -1,15 +1,16 @@
 """A task with everything that solving it needs: the world, the solver, lengths, and what was learned."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from jaxtyping import Array, Key
 
 from sonde._internal.errors import whole
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.randomness import for_purpose
 from sonde._internal.user_code import task_label
 from sonde.control import MAX_COPIES
-from sonde.data import Data
+from sonde.data import Data, SystemSpec
 from sonde.evaluation._tasks import check_goal_support, task_named
 from sonde.imagination import Imagination, Mean
 from sonde.models import Posterior
@@ -41,6 +42,9 @@ class TaskSetup:
     safety: Safety | None = None
     """Constraints that every step must keep, if there are any."""
 
+    past: Past = NO_PAST
+    """What of the past belongs to the state, as it did when the model was learned."""
+
     def __post_init__(self):
         """Reject what cannot be solved."""
         whole("evaluation", horizon=self.horizon, rollouts=self.rollouts, max_copies=self.max_copies)
@@ -63,6 +67,11 @@ class TaskSetup:
         """
         return cls(world.for_task(task), task_named(world, task), task_label(task), solver, horizon)
 
+    @property
+    def spec(self) -> SystemSpec:
+        """Names of states and actions of the world, and its past."""
+        return replace(self.world.spec, past=self.past)
+
     def keys(self, keys: Key[Array, " seeds"]) -> Key[Array, " seeds"]:
         """Keys of the task's own random stream.
 
@@ -79,7 +88,8 @@ class TaskSetup:
             imagination: How plans are imagined.
         """
         objective, world = TaskReward(self.task.reward), self.world
-        return ControlProblem(posterior, imagination, objective, world.state_dim, world.action_dim, safety=self.safety)
+        sizes = world.state_dim, world.action_dim
+        return ControlProblem(posterior, imagination, objective, *sizes, safety=self.safety, past=self.past)
 
 
 class Learned(NamedTuple):

@@ -11,7 +11,8 @@ from typing import Any
 from sonde.evaluation._schema import INFORMATION_RANK, OVERCONFIDENCE
 from sonde.methods import Method
 from sonde.models import Model, ProbabilisticEnsemble
-from sonde.objectives import TaskReward
+from sonde.models._known_physics import learner_of
+from sonde.objectives import TaskObjective
 
 TOO_CERTAIN = 2.0
 """Overconfidence from which the model hides errors: the root mean square of a round's errors in promised stds is 1 for a model
@@ -32,9 +33,9 @@ def stall_warning(rows: Sequence[Mapping[str, Any]], method: Method, model: Mode
         model: What learns.
 
     Returns:
-        One sentence with what to change; None if nothing is wrong, it is not known, or the method does not seek information.
+        One sentence with what to change; None if nothing is wrong, it is not known, or the method has a task.
     """
-    if method.objective is None or isinstance(method.objective, TaskReward):
+    if method.objective is None or isinstance(method.objective, TaskObjective):
         return None
     pairs = [(row.get(OVERCONFIDENCE.key), row.get(INFORMATION_RANK.key)) for row in rows]
     stalled = [(c, r) for c, r in pairs if c is not None and r is not None and c > TOO_CERTAIN and r < UNRELATED]
@@ -54,6 +55,7 @@ def advice(model: Model) -> str:
     Args:
         model: What learns.
     """
+    model = learner_of(model)
     if not isinstance(model, ProbabilisticEnsemble):
         return "recalibrate the model on held-out data (--holdout 0.2 --recalibrate), or use another one"
     if model.noise == "learned":

@@ -40,7 +40,7 @@ def reward_named(world: World, name: str) -> RewardFunction:
     """
     task = task_named(world, name)
     if isinstance(task, GoalTask):
-        raise SondeError(f"{name} has another goal in each rollout: h-ucrl explores for a task without goals, name such a task")
+        raise SondeError(f"{name} has another goal in each rollout: name a task without goals")
     return task.reward
 
 

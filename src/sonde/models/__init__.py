@@ -12,6 +12,7 @@ from sonde.models._confidence import Confidence
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import KERNELS, RBF, Kernel, Linear, Matern32, Matern52
+from sonde.models._known_physics import KnownPhysics
 from sonde.models._prior import Prior
 
 MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble, "auto": Auto}
@@ -30,6 +31,7 @@ __all__ = [
     "HeldOutBeta",
     "JacobianPrediction",
     "Kernel",
+    "KnownPhysics",
     "Linear",
     "Matern32",
     "Matern52",

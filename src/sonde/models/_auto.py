@@ -149,6 +149,8 @@ def simulation_error(posterior: Posterior, data: Data) -> Float[Array, ""]:
     states, actions, next_states, rows = map(whole, (data.states, data.actions, data.next_states, judged))
     # where an episode ends, the next state is not where the next row starts
     follows = jnp.all(next_states[:, :-1] == states[:, 1:], axis=-1)
+    if data.forgotten is not None:  # blocks of rows may lie across two blocks that are held out or not
+        follows &= whole(data.numbers())[:, 1:] % HELD_OUT_BLOCK != 0
     joined = jnp.concatenate([jnp.zeros((count, 1), bool), follows], axis=1)
     error = simulate_mean(posterior, states, actions, joined) - next_states
     relative = error / Normaliser.of(data.states, mask).scale

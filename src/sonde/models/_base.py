@@ -6,7 +6,7 @@ everything that can be computed before the first query is computed there, once p
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError
-from sonde.data import Data
+from sonde.data import Data, SystemSpec
 
 UNROLL = 10
 """Steps of a plan that are compiled in a row for a GPU: it computes one in less time than the host needs to start it."""
@@ -148,13 +148,23 @@ class Posterior(eqx.Module):
 class Model(abc.ABC):
     """A way to learn x' from (x, u)."""
 
-    fits_by_linear_algebra: ClassVar[bool] = False
-    """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
+    @property
+    def fits_by_linear_algebra(self) -> bool:
+        """Whether a fit is mostly products and factorisations of matrices: it is then compiled in half the time."""
+        return False
 
     @property
     def informed(self) -> bool:
-        """Whether it knows something about the system before any measurement, such as its physics."""
+        """Whether predictions before any data rest on more than the model's own prior, such as known physics."""
         return False
+
+    def check_system(self, spec: SystemSpec) -> None:
+        """Reject a system that it cannot learn.
+
+        Args:
+            spec: The system.
+        """
+        return
 
     @property
     def ensemble_size(self) -> int:

@@ -20,6 +20,8 @@ from sonde.models._base import Model, Posterior, Prediction, predict_many
 from sonde.models._calibration import MIN_HELD_OUT
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
+from sonde.models._known_physics import KnownPhysics, learner_of
+from sonde.models._physics_posterior import KnownPhysicsPosterior
 from sonde.models._prior import Prior, exact_mean_norm, information_gain
 
 MAX_MEASUREMENTS = 4000
@@ -162,6 +164,12 @@ class RKHSBeta(BetaRule):
     def check(self, model: Model, capacity: int, holdout: float, recalibrate: bool) -> None:
         """Reject other models, recalibration, and more measurements than can be computed with."""
         del holdout
+        if isinstance(model, KnownPhysics) and model.ranges:
+            raise SondeError(
+                "the beta rule 'rkhs' needs a prior that is fixed beforehand, and parameters of the known physics are "
+                "estimated: leave out --prior-range (in Python: ranges), or use the beta rule 'held-out'"
+            )
+        model = learner_of(model)
         if not isinstance(model, GaussianProcess):
             raise SondeError(
                 f"the beta rule 'rkhs' is for Gaussian processes, got {type(model).__name__}; "
@@ -178,6 +186,8 @@ class RKHSBeta(BetaRule):
     def beta(self, posterior: Posterior, unseen: Posterior, data: Data, holdout: float) -> Float[Array, " dx"]:
         """Beta per output by `rkhs_beta`."""
         del unseen, holdout
+        if isinstance(posterior, KnownPhysicsPosterior):  # the norm is that of what the physics lacks
+            posterior, data = posterior.residual(data)
         assert isinstance(posterior, GPPosterior)
         information = information_gain(Prior.of(posterior), data.inputs(), data.mask())
         return self.from_information(information, exact_mean_norm(posterior, data))

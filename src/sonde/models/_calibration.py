@@ -230,7 +230,7 @@ def calibrate(posterior: Posterior, data: Data, held_out: Bool[Array, " capacity
     """
     prediction, truth = predict_many(posterior, data.states, data.actions), data.next_states
     # whole blocks go to either half: rows of one block are too much alike
-    begins = held_out & (jnp.arange(data.capacity) % HELD_OUT_BLOCK == 0)
+    begins = held_out & (data.numbers() % HELD_OUT_BLOCK == 0)
     halves = [held_out & (jnp.cumsum(begins) % 2 == parity) for parity in (0, 1)]
 
     def cross_fitted(half, other):

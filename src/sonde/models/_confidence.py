@@ -1,16 +1,19 @@
-"""How far a model's uncertainty is trusted: held-out measurements, recalibration, and the rule for beta."""
+"""Which measurements a model learns from, and how far its uncertainty is trusted."""
 
 from dataclasses import dataclass
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, whole
 from sonde.models._base import Model
 from sonde.models._beta import BetaRule
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """Settings of the confidence region around a model's mean."""
+    """Which measurements a model learns from, and settings of the confidence region around its mean."""
 
+    window: int | None = None
+    """Learn from this many of the latest measurements of each seed, for systems that change; by default from all. The others
+    stay on disk."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see; the model is evaluated and recalibrated on them. 0 for none."""
     recalibrate: bool = False
@@ -26,6 +29,7 @@ class Confidence:
             model: The model that they are for.
             capacity: Number of transitions that a seed can collect.
         """
+        whole("confidence", window=1 if self.window is None else self.window)
         if not 0 <= self.holdout <= 0.5:
             raise SondeError(f"confidence: holdout must lie in [0, 0.5], got {self.holdout}")
         if self.recalibrate and self.holdout == 0:
@@ -33,4 +37,12 @@ class Confidence:
                 "confidence: recalibrate needs measurements that no fit sees: set holdout above 0, for example to 0.2"
             )
         if self.beta_rule is not None:
-            self.beta_rule.check(model, capacity, self.holdout, self.recalibrate)
+            self.beta_rule.check(model, self.in_window(capacity), self.holdout, self.recalibrate)
+
+    def in_window(self, measurements: int) -> int:
+        """How many of some measurements the model learns from.
+
+        Args:
+            measurements: Their number.
+        """
+        return measurements if self.window is None else min(self.window, measurements)

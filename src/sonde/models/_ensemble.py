@@ -211,15 +211,17 @@ class ProbabilisticEnsemble(Model):
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
 
+        told = params.told if params.told is None or data.forgotten is None else params.told - data.forgotten
+
         def train(loop: Callable[..., Any], member: _Member) -> tuple[Network, Any]:
             y = targets(changes if member.affine is None else changes - z @ member.affine.T)
-            rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches, params.told)
+            rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches, told)
             return self._train(loop, member, rows)
 
         keys = jax.random.split(order_key, self.members)
         members = _Member(networks, params.moments, affine, keys, jnp.arange(self.members))
         networks, moments = over_members(partial(train, one_by_one), members, elsewhere=partial(train, in_chunks))
-        return EnsembleParams(networks, inputs, targets, affine, moments, data.count if self.new_share else None)
+        return EnsembleParams(networks, inputs, targets, affine, moments, data.total if self.new_share else None)
 
     def _train(self, loop: Callable[..., Any], member: "_Member", data: "_Rows") -> tuple[Network, Any]:
         """Weights and optimiser state of one member after its training."""

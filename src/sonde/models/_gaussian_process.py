@@ -7,7 +7,7 @@ Here are the configuration, the hyper-parameters and their fit. Covariance funct
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import equinox as eqx
 import jax
@@ -50,8 +50,6 @@ class GPParams(eqx.Module):
 @dataclass(frozen=True)
 class GaussianProcess(Model):
     """One Gaussian process per output dimension, on the change x' - x."""
-
-    fits_by_linear_algebra: ClassVar[bool] = True
 
     kernel: Kernel = field(default_factory=RBF)
     """Covariance function."""
@@ -200,6 +198,11 @@ class GaussianProcess(Model):
         centres = over_outputs(one_output, (points, mask), own, self.condition_bytes(data.capacity))
         centres = eqx.tree_at(lambda each: each.weights, centres, signal_std[:, None] * centres.weights)
         return GPPosterior(z, y, lengthscales, signal_std, noise_std, centres, kernel, affine)
+
+    @property
+    def fits_by_linear_algebra(self) -> bool:
+        """True: of covariances."""
+        return True
 
     @property
     def _affine(self) -> float:

@@ -61,7 +61,7 @@ class Normaliser(eqx.Module):
             smallest: Columns with this std or less are not scaled.
         """
         largest = jnp.maximum(jnp.abs(data.states), jnp.abs(data.next_states))
-        return cls.of(data.targets(), data.mask(), smallest, largest)
+        return cls.of(data.targets(), data.mask(), smallest, largest, data.smallest_change)
 
     @classmethod
     def of(
@@ -70,6 +70,7 @@ class Normaliser(eqx.Module):
         mask: Bool[Array, " n"],
         smallest: float = SMALLEST_SPREAD,
         rounded: Float[Array, "n d"] | None = None,
+        floor: Float[Array, " d"] | None = None,
     ) -> "Normaliser":
         """Normaliser by mean and std of data; columns that vary by rounding errors only are not scaled.
 
@@ -78,11 +79,14 @@ class Normaliser(eqx.Module):
             mask: True for the rows that are used [n].
             smallest: Columns with this std or less get the scale 1, as do all columns if no row is used.
             rounded: Numbers whose rounding errors the data have; by default the data themselves.
+            floor: Smallest scale of each column, if any row is used.
         """
         count = jnp.maximum(jnp.sum(mask), 1)
         largest = jnp.max(jnp.abs(rows if rounded is None else rounded), axis=0, where=mask[:, None], initial=0.0)
         shift = jnp.sum(rows, axis=0, where=mask[:, None]) / count
         spread = jnp.sqrt(jnp.sum((rows - shift) ** 2, axis=0, where=mask[:, None]) / count)
+        if floor is not None:
+            return cls(shift, jnp.where(jnp.any(mask), jnp.maximum(spread, floor), 1.0))
         return cls(shift, jnp.where(spread > jnp.maximum(smallest, ROUNDING * largest), spread, 1.0))
 
     def __call__(self, rows: Float[Array, "*n d"]) -> Float[Array, "*n d"]:

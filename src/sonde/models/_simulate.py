@@ -8,20 +8,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from sonde._internal.past import NO_PAST, Past
 from sonde.models._base import Posterior, predict_many
 
 
 def simulate(
-    posterior: Posterior, start: Float[Array, " dx"], actions: Float[Array, "T du"], key: Key[Array, ""], particles: int
+    posterior: Posterior,
+    start: Float[Array, " dx"],
+    actions: Float[Array, "T du"],
+    key: Key[Array, ""],
+    particles: int,
+    past: Past = NO_PAST,
 ) -> Float[Array, "P T dx"]:
     """Simulate plausible trajectories.
 
     Args:
         posterior: Posterior of one seed.
         start: State before the first step.
-        actions: Action of each step.
+        actions: Action of each step; where the past belongs to the state, it comes first, and that of the first step counts.
         key: Randomness.
         particles: Number of trajectories P.
+        past: What of the past belongs to the state.
 
     Returns:
         The states after each step.
@@ -33,13 +40,14 @@ def simulate(
         offset = jnp.zeros_like(start) if posterior.ensemble_size else jax.random.normal(system_key, start.shape, start.dtype)
         noise = jax.random.normal(noise_key, (actions.shape[0], *start.shape), start.dtype)
 
-        def step(x: Array, given: tuple[Array, Array]) -> tuple[Array, Array]:
-            u, w = given
-            predicted = system.predict(x, u)
+        def step(carry: tuple[Array, Array], given: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+            (x, before), (u, w) = carry, given
+            predicted = system.predict(x, jnp.concatenate([before, u]) if past else u)
             x_next = predicted.mean + offset * predicted.epistemic_std + w * predicted.aleatoric_std
-            return x_next, x_next
+            return (x_next, past.moved(before, x, u, x_next)), x_next
 
-        return jax.lax.scan(step, start, (actions, noise))[1]
+        before, own = past.split(actions, start.shape[0])
+        return jax.lax.scan(step, (start, before[0]), (own, noise))[1]
 
     return jax.vmap(one)(jnp.arange(particles), jax.random.split(key, particles))
 

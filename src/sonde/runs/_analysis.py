@@ -16,6 +16,7 @@ from sonde.data import Data, Trajectory
 from sonde.evaluation import TrueDynamics
 from sonde.evaluation._metrics import reachable_set
 from sonde.explorer import Explorer
+from sonde.models import KnownPhysics
 from sonde.models._beta import MAX_MEASUREMENTS
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
@@ -40,8 +41,10 @@ def learned_system(explorer: Explorer, world: World, seed_index: int = 0, refit:
     """
     if explorer.transitions == 0:
         raise SondeError("analysis: the explorer has no measurements yet; tell it at least one round")
+    if explorer.spec.past:
+        raise SondeError("analysis: a state with a past (delay, history) cannot be analysed; analyse a run without")
     posterior = refitted(explorer, seed_index) if refit else one_seed(explorer.posterior, seed_index)
-    return LearnedSystem(posterior, world, np.asarray(explorer.data.states[seed_index, : explorer.transitions]))
+    return LearnedSystem(posterior, world, _visited(explorer, seed_index))
 
 
 @double_precision
@@ -65,7 +68,7 @@ def refitted(explorer: Explorer, seed_index: int = 0) -> GPPosterior:
     wide = (lengthscale, max(spread, REFIT_PRIOR)), (signal, max(signal_spread, REFIT_PRIOR))
     steps = max(model.steps, REFIT_STEPS)
     model = replace(model, lengthscale_prior=wide[0], signal_prior=wide[1], steps=steps, gradient_limit=REFIT_LIMIT)
-    posterior = _fitted(model, one_seed(explorer.data, seed_index), jax.random.key(0))
+    posterior = _fitted(model, one_seed(explorer.recent, seed_index), jax.random.key(0))
     if not np.isfinite(posterior.centres.weights).all():
         raise SondeError("analysis: the refitted posterior is not finite; leave out refit")
     return posterior
@@ -77,6 +80,11 @@ def _fitted(model: GaussianProcess, data: Data, key: Array) -> GPPosterior:
     return model.condition(model.fit(initial, data, data.count, key), data)
 
 
+def _visited(explorer: Explorer, seed_index: int) -> np.ndarray:
+    """States [n, dx] that one seed measured and has not forgotten."""
+    return np.asarray(explorer.recent.states[seed_index, : int(explorer.recent.count[seed_index])])
+
+
 def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: tuple[float, ...]) -> list[dict[str, Any]]:
     """Equilibria of the true system, searched for where one seed measured.
 
@@ -86,7 +94,7 @@ def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: t
         seed_index: Position of the seed in `explorer.seeds`.
         action: The constant action [du]; empty for zero.
     """
-    visited = np.asarray(explorer.data.states[seed_index, : explorer.transitions])
+    visited = _visited(explorer, seed_index)
     return [described(rest) for rest in LearnedSystem(TrueDynamics(world), world, visited).equilibria(action or None)]
 
 
@@ -138,6 +146,8 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
         seed_index: Position of the seed in `explorer.seeds`.
     """
     posterior = underlying_gp(explorer.posterior)
+    if explorer.window is not None:
+        raise SondeError("theory: its bounds are for models that forget nothing, and this run has a window; leave out --theory")
     if explorer.transitions > MAX_MEASUREMENTS:
         raise SondeError(
             f"theory: expected at most {MAX_MEASUREMENTS} measurements, got {explorer.transitions}; leave out --theory"
@@ -148,13 +158,29 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
     rule = rkhs_rule(config)
     beta = np.asarray(rule.from_information(jax.numpy.asarray(information), jax.jit(exact_mean_norm)(posterior, data)))
     found = {"information_gain": information.tolist(), "beta": beta.tolist(), "delta": rule.delta}
-    reachable = reachable_set(config.world)
+    reachable = reachable_set(config.world, config.past)
     if reachable is not None:
         candidates = np.concatenate([reachable.states, reachable.actions], axis=-1)
         gamma = greedy_information(prior, candidates, explorer.transitions)[-1]
         bound = theorem_bound(float(beta.max()), config.steps, float(gamma.max()), max(explorer.round, 1))
         found |= {"gamma": gamma.tolist(), "bound": bound}
     return found
+
+
+def physics_of(explorer: Explorer, seed_index: int) -> dict[str, Any]:
+    """Estimates of unknown parameters of known physics, with their stds, for one seed.
+
+    Args:
+        explorer: The explorer.
+        seed_index: Position of the seed in `explorer.seeds`.
+
+    Returns:
+        Estimate and std by name under the key `physics`; nothing if there are none.
+    """
+    model = explorer.model
+    found = model.estimates(explorer.params) if isinstance(model, KnownPhysics) else {}
+    each = {name: [float(value[seed_index]), float(std[seed_index])] for name, (value, std) in found.items()}
+    return {"physics": each} if each else {}
 
 
 def analysis_of(
@@ -185,6 +211,7 @@ def analysis_of(
         "refit": refit,
         "coordinates": list(system.coordinates.names),
         "action": list(action) or [0.0] * config.world.action_dim,
+        **physics_of(explorer, seed_index),
         "equilibria": [described(rest) for rest in system.equilibria(action or None, samples=samples)],
     }
     return found | ({} if last is None else {"sensitivity": growth_along(system, last, seed_index)})

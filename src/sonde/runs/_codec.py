@@ -105,7 +105,7 @@ def _encoded(value: Any, where: str) -> Any:
     if callable(value):
         raise SondeError(
             f"config: {where} is {value!r}, and functions cannot be saved; write a frozen dataclass in its place, "
-            "or name the function as FILE.py:NAME where a task is asked for"
+            "or name the function as FILE.py:NAME where a task or a prior is asked for"
         )
     raise SondeError(
         f"config: {where} is {value!r}, which cannot be saved; expected numbers, texts, tuples or frozen dataclasses"

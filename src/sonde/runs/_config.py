@@ -9,12 +9,14 @@ from typing import Annotated, Any
 import tyro
 
 from sonde._internal.errors import LARGEST, SondeError, did_you_mean, positive, whole
+from sonde._internal.past import Past
 from sonde._internal.user_code import is_in_file, task_label, with_absolute_path
 from sonde.control import MAX_COPIES
+from sonde.data import SystemSpec
 from sonde.evaluation import Metric, Schema, TaskSetup
 from sonde.evaluation._constraints import constraint_named, safety_named
 from sonde.evaluation._stopping import StoppingRule, stopping_rule
-from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
+from sonde.evaluation._tasks import check_goal_support, task_named
 from sonde.explorer import NOTHING_KNOWN
 from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
@@ -22,7 +24,7 @@ from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_source
 from sonde.solvers import ICEM, Safety, SafetySettings, Solver
-from sonde.worlds import WORLDS, GymWorld, OwnSystem, Pendulum, World, has_simulator
+from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
 """Most seeds of a run, which are all held in memory."""
@@ -61,13 +63,21 @@ class RunConfig:
     confidence: Annotated[Confidence, tyro.conf.arg(name="")] = field(default_factory=Confidence)
     """How far the model's uncertainty is trusted."""
     exploration_task: str | None = None
-    """The task that h-ucrl explores for, by name or as FILE.py:NAME; other methods take none."""
+    """The task that h-ucrl, sombrl and opax-task explore for, by name or as FILE.py:NAME; other methods take none."""
+    delay: int = 0
+    """Steps by which actions act late, at most; the actions that are on their way then belong to the state."""
+    history: int = 1
+    """Observations that determine the state together: 1 for the present one alone, 2 with the one before and the action between
+    them, and so on. More than 1 is for systems whose measurements leave something out, such as velocities."""
     rounds: int = 10
     """Rounds of planning, measuring and learning; with `until`, the most that there may be."""
     horizon: int = 100
     """Steps of each rollout; where a system ends its own episode earlier, it is restarted for the remaining steps."""
     rollouts: int = 1
     """Rollouts of the policy in each round, each from a new start."""
+    reset: bool = True
+    """Start every rollout from a new start. Without resets, exploration is one long trajectory per seed: each round starts
+    where the last one ended. Evaluations have simulators of their own and always start afresh."""
     evaluation_tasks: tuple[str, ...] = ()
     """Tasks to evaluate, by name or as FILE.py:NAME, a reward of your own; by default all that the world has."""
     evaluation_horizon: int = 200
@@ -124,6 +134,16 @@ class RunConfig:
             raise SondeError(f"config: seeds must be at most {MAX_SEEDS:,}, got {self.seeds:,}; use several runs, or a sweep")
         if not 0 <= self.first_seed <= 2**31 - self.seeds:
             raise SondeError(f"config: first_seed must lie in [0, 2^31), and all seeds with it, got {self.first_seed}")
+        if not self.reset and self.rollouts > 1:
+            raise SondeError(
+                f"config: without resets a round is one rollout, got rollouts {self.rollouts}: set it to 1, and raise the "
+                "horizon instead"
+            )
+        if not self.reset and self.past:
+            raise SondeError(
+                "config: without resets a round begins while earlier actions and observations still count, and with --delay or "
+                "--history it begins without a past: use resets, or leave these out"
+            )
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         _check_magnitudes("config", self)
@@ -138,6 +158,7 @@ class RunConfig:
                 "given: leave it out"
             )
         self.confidence.check(self.model, self.data_capacity)
+        self.model.check_system(self.spec)
         self.method.check(self.model)
         self.solver.check(self.method.objective)
         if self.evaluation_imagination.needs_members and self.model.ensemble_size == 0:
@@ -145,7 +166,7 @@ class RunConfig:
                 f"config: evaluation_imagination {type(self.evaluation_imagination).__name__} needs an ensemble, and "
                 f"{type(self.model).__name__} has no members; use the model pe, or the imagination mean"
             )
-        _ = self.stopping_rule, Schema(self.world, self.metrics)
+        _ = self.stopping_rule, self.past, Schema(self.world, self.metrics)
         self._check_constraints()
 
     def _check_constraints(self) -> None:
@@ -171,7 +192,7 @@ class RunConfig:
             if not is_in_file(name):
                 task_named(self.world, name)
         if self.exploration_task is not None and not is_in_file(self.exploration_task):
-            reward_named(self.world, self.exploration_task)
+            task_named(self.world, self.exploration_task)
         for name in self.task_names if self.evaluate_every else ():
             if not is_in_file(name):
                 check_goal_support(task_named(self.world, name), self.settings_for(name).solver, name)
@@ -191,6 +212,16 @@ class RunConfig:
     def seed_list(self) -> tuple[int, ...]:
         """All seeds."""
         return tuple(range(self.first_seed, self.first_seed + self.seeds))
+
+    @property
+    def past(self) -> Past:
+        """What of the past belongs to the state."""
+        return Past(self.delay, self.history)
+
+    @property
+    def spec(self) -> SystemSpec:
+        """The system as an `Explorer` needs to know it."""
+        return dataclasses.replace(self.world.spec, past=self.past)
 
     @property
     def steps(self) -> int:
@@ -255,6 +286,7 @@ class RunConfig:
             max_copies=self.max_copies,
             imagination=self.evaluation_imagination,
             safety=self.resolved_safety,
+            past=self.past,
         )
 
 
@@ -278,15 +310,22 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
     data = None if config.data is None else absolute_source(config.data)
-    world = config.world
-    if isinstance(world, GymWorld):
-        world = dataclasses.replace(world, env=with_absolute_path(world.env))
+    world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
     constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety
     start = None if safety.start is None else with_absolute_path(safety.start)
     safety = dataclasses.replace(safety, fallback=with_absolute_path(safety.fallback), start=start)
     changed = {"constraints": constraints, "safety": safety}
     return dataclasses.replace(config, world=world, exploration_task=task, evaluation_tasks=tasks, data=data, **changed)
+
+
+def _with_absolute_path(world: World) -> World:
+    """The same world, if its environment is a file, or that of the world inside it."""
+    if isinstance(world, GymWorld):
+        return dataclasses.replace(world, env=with_absolute_path(world.env))
+    if isinstance(world, Delayed | Observed):
+        return dataclasses.replace(world, world=_with_absolute_path(world.world))
+    return world
 
 
 def world_label(world: World) -> str:
@@ -297,6 +336,8 @@ def world_label(world: World) -> str:
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
+    if isinstance(world, Delayed | Observed):
+        return f"{world_label(world.world)}, {'delayed' if isinstance(world, Delayed) else 'observed in part'}"
     if isinstance(world, OwnSystem):
         return f"system of {', '.join(world.states)}"
     known = next((name for name, kind in WORLDS.items() if type(world) is kind), None)

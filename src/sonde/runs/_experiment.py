@@ -243,9 +243,9 @@ class Experiment:
         budget = seconds_per_action(budget, rate)
         setup = self._setup(task)
         goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
-        policy = plan_task(setup, Learned(explorer.posterior, explorer.data), explorer.keys())
+        policy = plan_task(setup, Learned(explorer.posterior, explorer.recent), explorer.keys())
         store.save_policies({setup.name: policy})
-        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals)
+        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals, explorer.spec)
 
     def _setup(self, task: str | RewardFunction | Task | GoalTask) -> TaskSetup:
         world = self.config.world
@@ -258,7 +258,7 @@ class Experiment:
         settings = self.config.settings_for(name)
         imagination = self.config.evaluation_imagination
         setup = TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
-        return replace(setup, safety=self.config.resolved_safety)
+        return replace(setup, safety=self.config.resolved_safety, past=self.config.past)
 
     def _reject_if_finished(self) -> None:
         if self.finished:

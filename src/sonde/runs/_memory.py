@@ -23,6 +23,7 @@ from sonde.models._calibration import calibration_bytes
 from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
+from sonde.models._known_physics import learner_of
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import keeps_its_prior
 from sonde.solvers import ICEM, SAC, Solver
@@ -75,6 +76,7 @@ def memory_need(config: RunConfig, initial_rows: int = 0, accelerator: bool = Fa
         initial_rows: Number of initial measurements.
         accelerator: Whether it runs on an accelerator, which computes more side by side than a CPU.
     """
+    config = replace(config, model=learner_of(config.model))  # known physics takes little beside what learns its errors
     sizes = _Sizes(config, config.data_capacity + initial_rows, accelerator)
     return MemoryNeed(tuple(sizes.lasting()), tuple(sizes.phases()))
 
@@ -115,8 +117,12 @@ class _Sizes:
     """The numbers that the formula takes from a config."""
 
     config: RunConfig
-    rows: int
+    measured: int
     accelerator: bool
+
+    @property
+    def rows(self) -> int:
+        return self.config.confidence.in_window(self.measured)
 
     @property
     def seeds(self) -> int:
@@ -128,7 +134,12 @@ class _Sizes:
 
     @property
     def input_dim(self) -> int:
-        return self.state_dim + self.config.world.action_dim
+        return self.state_dim + self.config.spec.input_dim
+
+    @property
+    def full_dim(self) -> int:
+        """Numbers in the states that a planner sees: with the past."""
+        return self.input_dim - self.config.world.action_dim
 
     def candidates(self) -> list["_Sizes"]:
         """The same with each of the models that one is chosen from; none if the model is not chosen."""
@@ -148,7 +159,7 @@ class _Sizes:
     def lasting(self) -> Iterator[Part]:
         columns = self.state_dim + self.input_dim
         yield Part("compiled programs", PROGRAMS, "what other programs take")
-        measurements = DATA_COPIES * self.seeds * self.rows * DOUBLE * columns
+        measurements = DATA_COPIES * self.seeds * self.measured * DOUBLE * columns
         yield Part("the measurements", measurements, "capacity, horizon, rounds or seeds")
         # both before and after a round
         settings = "model.width, model.members, model.rank or seeds"
@@ -262,7 +273,7 @@ class _Sizes:
             objective = None if prefix else config.method.objective
             members = config.model.ensemble_size if objective is not None and objective.needs_members else 0
             particles += config.safety.particles if config.constraints else 0
-            imagined = particles * (self.point() + solver.horizon * DOUBLE * self.state_dim * (IMAGINED + 2 * members))
+            imagined = particles * (self.point() + solver.horizon * DOUBLE * self.full_dim * (IMAGINED + 2 * members))
             planning = copies * plans * (imagined + solver.horizon * controls * DOUBLE * 8)
             return Part(name, rollout + planning, f"{settings}, solver.samples, solver.horizon or the method's particles")
         if isinstance(solver, SAC):
@@ -273,11 +284,11 @@ class _Sizes:
     def actor_critic(self, solver: SAC, controls: int) -> int:
         """Bytes of one seed's training of soft actor-critic: the buffer, the batches and the networks."""
         slots = max(1, min(solver.training_steps, solver.buffer // solver.transitions_per_step))
-        row = SINGLE * (2 * self.state_dim + controls + 1)
+        row = SINGLE * (2 * self.full_dim + controls + 1)
         batches = solver.gradient_steps * solver.batch_size * (row + 2 * SINGLE * controls)
-        actor = _network(self.state_dim, solver.actor, 2 * controls)
-        critic = _network(self.state_dim + controls, solver.critic, 1)
-        imagine = solver.starts * (self.point() + solver.horizon * (row + DOUBLE * 3 * self.state_dim))
+        actor = _network(self.full_dim, solver.actor, 2 * controls)
+        critic = _network(self.full_dim + controls, solver.critic, 1)
+        imagine = solver.starts * (self.point() + solver.horizon * (row + DOUBLE * 3 * self.full_dim))
         return 2 * slots * solver.transitions_per_step * row + 2 * batches + NETWORK_COPIES * (actor + 3 * critic) + imagine
 
 

@@ -284,6 +284,15 @@ def is_unfinished(place: Path) -> bool:
     return not place.exists() and _draft_of(place).exists()
 
 
+def is_being_started(place: Path) -> bool:
+    """Whether a process works on the first round of a run.
+
+    Args:
+        place: Folder of the run.
+    """
+    return is_unfinished(place) and is_locked(_draft_of(place))
+
+
 def _draft_of(place: Path) -> Path:
     return place.parent / f".{place.name}.draft"
 

@@ -21,9 +21,12 @@ from rich.text import Text
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.user_code import task_label
 from sonde.evaluation._constraints import constraint_warnings
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import FALLBACK, MAX_EPISTEMIC, MAX_EPISTEMIC_COMMON, REALISED_INFORMATION, VIOLATIONS
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.models import Auto
+from sonde.models._known_physics import learner_of
 from sonde.runs import _columns
 from sonde.runs._callbacks import PHASES, Callback, Row
 from sonde.runs._columns import Column, fitting_table
@@ -111,7 +114,7 @@ class ProgressDisplay(Callback):
         self.columns = self._columns()
         self.total = Column("s", _columns.SECONDS, _columns.PHASES)  # where there is no room for all phases
         self.curves = self._curves()
-        self.stalls: str | None = None
+        self.warnings: str | None = None
         self.best: dict[tuple[int, str], float] = {}  # the best return so far, by seed and task
         self.round_seconds: list[float] = []
         self.round_began = time.perf_counter()
@@ -140,8 +143,8 @@ class ProgressDisplay(Callback):
             line = ", ".join(f"{column.title} {column.cells[-1]}" for column in self.columns)
             done = "stopped" in rows[0] or round_number == self.config.rounds
             self.console.print(line + ("" if done else self._outlook("; ")), soft_wrap=True, markup=False, emoji=False)
-            if self.stalls:
-                self.console.print(self.stalls, soft_wrap=True, markup=False, emoji=False)
+            if self.warnings:
+                self.console.print(self.warnings, soft_wrap=True, markup=False, emoji=False)
 
     def on_run_end(self) -> None:
         """Stop updating the terminal."""
@@ -157,7 +160,7 @@ class ProgressDisplay(Callback):
 
     def _shown(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         width = options.max_width
-        below = [*_wrapped(self.stalls, width, "bold red"), *self._now(width)]
+        below = [*_wrapped(self.warnings, width, "bold red"), *self._now(width)]
         curves = self._curve_lines(width, options.ascii_only)
         above = _wrapped(self._title(), width, "bold")
         room = None
@@ -198,7 +201,7 @@ class ProgressDisplay(Callback):
             *(Column(spec.column, gone.get(spec.key, _columns.OTHERS)) for spec in self.shown),
             *(Column(term.title) for term in (self.rule.terms if self.rule else ())),
             *(Column(task, _columns.TASKS + last - place if place else None) for place, task in enumerate(self.tasks)),
-            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(self.config.model, Auto) else []),
+            *([Column("model (simulation error)", _columns.CHOICE)] if isinstance(learner_of(self.config.model), Auto) else []),
             *(Column(f"{phase} s", _columns.PHASES) for phase in PHASES),
         ]
 
@@ -247,17 +250,22 @@ class ProgressDisplay(Callback):
             self.worst += [(rows[0]["round"], max(known))] if len(known) == len(worst) else []
             cells += [("-" if value is None else f"{value:.4g}", None) for value in worst]
         cells += [(self._returns(rows, task), _mean(rows, f"return/{task}")) for task in self.tasks]
-        cells += [_choices(self.config.model, rows)] if isinstance(self.config.model, Auto) else []
+        model = learner_of(self.config.model)
+        cells += [_choices(model, rows)] if isinstance(model, Auto) else []
         cells += [(_mean(rows, f"seconds/{phase}", 1), None) for phase in PHASES]
         with self._lock:
             for column, (text, short) in zip(self.columns, cells, strict=True):
                 column.add(text, short)
             self.total.add(f"{sum(rows[0].get(f'seconds/{phase}') or 0.0 for phase in PHASES):.1f}")
             self._add_to_curves(rows)
-        warnings = [stall_warning(rows, self.config.method, self.config.model)]
+        warnings = [
+            incomplete_warning(rows, self.config.past),
+            stall_warning(rows, self.config.method, self.config.model),
+            drift_warning(rows, self.config.confidence),
+        ]
         if self.config.constraints:
             warnings += constraint_warnings(rows, self.config.safety.fallback, self.config.steps)
-        self.stalls = "; ".join(filter(None, warnings)) or None
+        self.warnings = " ".join(filter(None, warnings)) or None
 
     def _add_to_curves(self, rows: Sequence[Row]) -> None:
         for key, curve in self.curves.items():

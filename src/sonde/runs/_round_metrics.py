@@ -10,10 +10,14 @@ from sonde.data import Trajectory
 from sonde.evaluation import Metric, RoundResult
 from sonde.evaluation._constraints import constraint_metrics
 from sonde.evaluation._coverage import coverage_metrics
-from sonde.evaluation._metrics import model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._evaluate import rewards_of_steps
+from sonde.evaluation._metrics import errors_after, model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._whiteness import whiteness_metrics
 from sonde.explorer import Explorer
-from sonde.models import Auto, Calibration
+from sonde.models import Auto, Calibration, KnownPhysics
 from sonde.models._calibration import LEVELS, calibration_error
+from sonde.models._known_physics import learner_of
+from sonde.objectives import TaskObjective
 from sonde.runs._config import RunConfig
 from sonde.runs._theory_metrics import theory_metrics
 from sonde.worlds import World
@@ -26,22 +30,25 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
     Args:
         config: The config of the run.
         result: The round that was just told.
-        first: Whether nothing had been measured before it, so that there was nothing to predict with.
+        first: Whether there was nothing to predict it with: no measurements, and no prior.
     """
     explorer, trajectory = result.explorer, result.trajectory
-    visited, unknown = (trajectory.states, trajectory.actions), np.full(explorer.num_seeds, np.nan)
+    inputs = explorer.inputs(trajectory)
+    visited, unknown = (inputs.states, inputs.actions), np.full(explorer.num_seeds, np.nan)
     planned = trajectory.planned_information
     return {
         "planned_information_gain": unknown if planned is None else planned.sum(axis=1),
         "realised_information_gain": realised_information_gain(result.before, *visited),
         **(
-            dict.fromkeys(("prediction_error", "overconfidence", "information_rank"), unknown)
+            dict.fromkeys(("prediction_error", "overconfidence", "information_rank", "drift"), unknown)
             if first
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
-        **({} if first else coverage_metrics(result.before, trajectory)),
+        **({} if first else coverage_metrics(result.before, inputs, config.past)),
+        **whiteness_metrics(trajectory, errors_after(explorer.posterior, inputs), config.past),
         **choice_metrics(explorer),
-        **model_metrics(explorer.posterior, explorer.data, config.world),
+        **physics_metrics(explorer),
+        **model_metrics(explorer.posterior, explorer.recent, config.world, config.past),
         **({} if explorer.calibration is None else calibration_metrics(explorer.calibration)),
         **theory_metrics(explorer, config),
         **episode_metrics(config.world, trajectory),
@@ -50,17 +57,54 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
     }
 
 
+@double_precision
+def exploration_metrics(explorer: Explorer, trajectory: Trajectory, rollouts: int) -> dict[str, np.ndarray]:
+    """What exploration for a task collected of its reward, and the weight of the bonus beside it, per seed [S].
+
+    Args:
+        explorer: The explorer before it is told the round.
+        trajectory: Measurements of the round [S, T, ...].
+        rollouts: Number of rollouts in it.
+    """
+    objective = explorer.method.objective
+    if not isinstance(objective, TaskObjective):
+        return {}
+    problem = explorer.problem()
+    assert problem is not None
+    assert objective.reward is not None
+    rewards = rewards_of_steps(objective.reward, trajectory, *(() if problem.goal is None else (np.asarray(problem.goal),)))
+    collected = {"exploration_return": rewards.sum(axis=1) / rollouts}
+    return collected | ({} if problem.bonus_weight is None else {"bonus_weight": np.asarray(problem.bonus_weight)})
+
+
 def choice_metrics(explorer: Explorer) -> dict[str, np.ndarray]:
     """Which candidate of the model auto was chosen, and the errors that decided, per seed [S].
 
     Args:
         explorer: The explorer after the round.
     """
-    if not isinstance(explorer.model, Auto):
+    model, params = learner_of(explorer.model), explorer.params
+    if not isinstance(model, Auto):
         return {}
-    errors = np.asarray(explorer.params.errors).T
-    each = {f"simulation_error/{label}": error for label, error in zip(explorer.model.labels, errors, strict=True)}
-    return {"model_choice": np.asarray(explorer.params.choice), **each}
+    params = params.learned if isinstance(explorer.model, KnownPhysics) else params
+    errors = np.asarray(params.errors).T
+    each = {f"simulation_error/{label}": error for label, error in zip(model.labels, errors, strict=True)}
+    return {"model_choice": np.asarray(params.choice), **each}
+
+
+def physics_metrics(explorer: Explorer) -> dict[str, np.ndarray]:
+    """Estimates of unknown parameters of known physics, and their stds, per seed [S].
+
+    Args:
+        explorer: The explorer after the round.
+    """
+    if not isinstance(explorer.model, KnownPhysics):
+        return {}
+    found = explorer.model.estimates(explorer.params)
+    return {
+        **{f"physics/{name}": value for name, (value, _) in found.items()},
+        **{f"physics_std/{name}": std for name, (_, std) in found.items()},
+    }
 
 
 def _computed(metric: Metric, result: RoundResult) -> np.ndarray:

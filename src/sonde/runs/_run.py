@@ -10,20 +10,20 @@ from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control import OnStep, RolloutSettings, SimulatorPool, run_rollouts
+from sonde.control import Ongoing, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
 from sonde.evaluation import Learned, RoundResult, evaluate
-from sonde.evaluation._tasks import reward_named
+from sonde.evaluation._tasks import task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row, RunCallback
 from sonde.runs._clock import RoundClock, Tell, tell_alone
 from sonde.runs._codec import code_of
 from sonde.runs._config import EXPLORE, RunConfig, check_same_config, with_absolute_paths
 from sonde.runs._place import wait_until_in_place
-from sonde.runs._round_metrics import per_seed, round_metrics
+from sonde.runs._round_metrics import exploration_metrics, per_seed, round_metrics
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
-from sonde.worlds import has_simulator
+from sonde.worlds import GoalTask, has_simulator
 
 
 def explore(config: RunConfig, folder: str | Path, callbacks: Sequence[Callback] = (), *, overwrite: bool = False) -> Explorer:
@@ -77,12 +77,13 @@ def build_explorer(config: RunConfig, initial_data: Trajectory | None = None) ->
     """
     method = config.method
     if config.exploration_task is not None:
-        method = method.for_task(reward_named(config.world, config.exploration_task))
+        task = task_named(config.world, config.exploration_task)
+        method = method.for_task(task.reward, task.sample_goal if isinstance(task, GoalTask) else None)
     explorer = Explorer(
         method,
         config.model,
         config.solver,
-        config.world.spec,
+        config.spec,
         capacity=config.data_capacity + (0 if initial_data is None else initial_data.states.shape[-2]),
         seeds=config.seed_list,
         confidence=config.confidence,
@@ -134,10 +135,18 @@ def run(
         start = (checkpoints[-1] if checkpoints else 0) if from_round is None else from_round
         explorer = restore_explorer(store, start)
         store.forget_after(start)
-        with _listening(listeners, store, explorer):
+        with _listening(listeners, store, explorer), _ongoing(store, explorer) as ongoing:
             while explorer.round < store.config.rounds and store.why_stopped() is None:
-                one_round(store, explorer, listeners, pool, tell)
+                one_round(store, explorer, listeners, pool, tell, ongoing)
         return explorer
+
+
+@double_precision
+def _ongoing(store: RunStore, explorer: Explorer) -> contextlib.AbstractContextManager[Ongoing | None]:
+    """The system of a run without resets, where its measurements left it."""
+    if store.config.reset:
+        return contextlib.nullcontext()
+    return Ongoing(store.config.world, explorer.evaluation_keys(), store.load_data(explorer.round))
 
 
 @contextlib.contextmanager
@@ -157,6 +166,7 @@ def collect(
     pool: SimulatorPool | None = None,
     on_step: OnStep | None = None,
     compile_fit: bool = True,
+    ongoing: Ongoing | None = None,
 ) -> tuple[Policy, Trajectory]:
     """Ask for a policy and run it on the true system, as often as the config says.
 
@@ -166,6 +176,7 @@ def collect(
         pool: Open simulators to reuse.
         on_step: Called after each step of a host world.
         compile_fit: Compile the explorer's fit meanwhile; of no use where several runs are fitted by one program.
+        ongoing: The system, if it is not put back between rounds.
 
     Returns:
         The policy, and the measurements of the round.
@@ -173,12 +184,21 @@ def collect(
     controller = explorer.ask()
     rollouts = RolloutSettings(config.horizon, config.rollouts, config.max_copies)
     with explorer.compiling_fit() if compile_fit else contextlib.nullcontext():
+        if ongoing is not None:
+            return controller.policy, ongoing.rollout(controller, config.horizon, on_step=on_step)
         first, *others = run_rollouts(config.world, controller, rollouts, pool=pool, on_step=on_step)
     return controller.policy, first.joined(*others)
 
 
 @double_precision
-def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: SimulatorPool, tell: Tell = tell_alone) -> None:
+def one_round(
+    store: RunStore,
+    explorer: Explorer,
+    listeners: Callback,
+    pool: SimulatorPool,
+    tell: Tell = tell_alone,
+    ongoing: Ongoing | None = None,
+) -> None:
     """Run one round: ask, roll out, learn.
 
     Args:
@@ -187,12 +207,14 @@ def one_round(store: RunStore, explorer: Explorer, listeners: Callback, pool: Si
         listeners: Called as the round proceeds.
         pool: Open simulators to reuse.
         tell: How measurements are learned from; by default by this run alone.
+        ongoing: The system, if it is not put back between rounds.
     """
-    clock, simulated = RoundClock(listeners, explorer.round + 1), pool.seconds
+    simulators = pool if ongoing is None else ongoing.pool
+    clock, simulated = RoundClock(listeners, explorer.round + 1), simulators.seconds
     alone, on_step = tell is tell_alone, clock.on_step("plan")
-    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, alone))
+    policy, trajectory = clock("plan", lambda: collect(store.config, explorer, pool, on_step, alone, ongoing))
     # a world written in JAX steps inside the compiled rollout: its time is part of the planning
-    clock.seconds["world"] = pool.seconds - simulated
+    clock.seconds["world"] = simulators.seconds - simulated
     clock.seconds["plan"] -= clock.seconds["world"]
     learn(store, explorer, trajectory, {EXPLORE: policy}, clock, pool, tell)
 
@@ -254,14 +276,15 @@ def _learned(
     config: RunConfig, explorer: Explorer, trajectory: Trajectory, clock: RoundClock, pool: SimulatorPool | None, tell: Tell
 ) -> tuple[list[Row], dict[str, Policy]]:
     """Learn from a round and evaluate what was learned; its metrics per seed, and the policies that solved tasks."""
-    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0
+    number, before, first = clock.round, explorer.posterior, explorer.transitions == 0 and not config.model.informed
+    task = exploration_metrics(explorer, trajectory, config.rollouts)
     tell(explorer, trajectory, clock)
     result = RoundResult(explorer, trajectory, before, config.world)
     metrics, rule = clock("evaluate", lambda: round_metrics(config, result, first)), config.stopping_rule
     stopped = None if rule is None else rule.why_stop(per_seed(metrics), number, config.rounds)
     last = stopped is not None or number == config.rounds
     returns, solved = clock("evaluate", lambda: _evaluate_tasks(config, explorer, clock, last, pool))
-    metrics |= returns
+    metrics |= task | returns
     shared = {
         **{f"seconds/{phase}": seconds for phase, seconds in clock.seconds.items()},
         **clock.shared,
@@ -284,7 +307,7 @@ def _evaluate_tasks(
     for task in config.task_names if due and has_simulator(config.world) else ():
         label = task_label(task)
         on_step = clock.on_step("evaluate", label)
-        learned = Learned(explorer.posterior, explorer.data)
+        learned = Learned(explorer.posterior, explorer.recent)
         keys, starts = explorer.keys(), explorer.evaluation_keys()
         played = evaluate(config.task_setup(task), learned, keys, starts=starts, pool=pool, on_step=on_step)
         metrics[f"return/{label}"], policies[label] = played.returns, played.policy

@@ -33,7 +33,7 @@ from sonde._internal.files import write_atomically
 from sonde._internal.precision import double_precision
 from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
 from sonde.data import Trajectory
-from sonde.evaluation._tasks import check_goal_support, reward_named, task_named
+from sonde.evaluation._tasks import check_goal_support, task_named
 from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
@@ -362,7 +362,7 @@ def _checked_config(config: RunConfig) -> str:
     for task in config.evaluation_tasks:
         check_goal_support(task_named(config.world, task), config.settings_for(task).solver, task)
     if config.exploration_task is not None:
-        reward_named(config.world, config.exploration_task)
+        task_named(config.world, config.exploration_task)
     if config.stopping_rule is not None:
         config.stopping_rule.check_world(config.world)
     _check_model(config)
@@ -375,8 +375,8 @@ def _checked_config(config: RunConfig) -> str:
 @double_precision
 def _check_model(config: RunConfig) -> None:
     """Reject settings of the model that do not fit the system, without computing anything."""
-    spec = config.world.spec
-    jax.eval_shape(lambda key: config.model.init(spec.state_dim, spec.action_dim, key), jax.random.key(0))
+    spec = config.spec
+    jax.eval_shape(lambda key: config.model.init(spec.state_dim, spec.input_dim, key), jax.random.key(0))
 
 
 def _read_arrays(path: Path) -> dict[str, Any]:

@@ -26,7 +26,9 @@ from sonde.evaluation import (
     run_task,
     score_on_model,
 )
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
@@ -52,10 +54,10 @@ def evaluations(
     Returns:
         Evaluations by name: 'learned' and, if asked for, 'oracle' and 'random'.
     """
-    learned = Learned(explorer.posterior, explorer.data)
+    learned = Learned(explorer.posterior, explorer.recent)
     planners: dict[str, Learned | None] = {"learned": learned}
     if oracle:
-        planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.data), "random": None}
+        planners |= {"oracle": Learned(TrueDynamics(config.world), explorer.recent), "random": None}
     setup, seen_by, keys, starts = config.task_setup(task), {"learned": on_step}, explorer.keys(), explorer.evaluation_keys()
     return {
         name: evaluate(setup, planner, keys, starts=starts, on_step=seen_by.get(name)) for name, planner in planners.items()
@@ -140,7 +142,7 @@ def robust_report(
     """
     film, label = _film(config, video), task_label(task)
     setup, adversary, keys = config.task_setup(task), Pessimistic(beta=beta), explorer.evaluation_keys()
-    learned = Learned(explorer.posterior, explorer.data)
+    learned = Learned(explorer.posterior, explorer.recent)
     with console.status(Text(f"planning {label} on the model's mean ...")):
         plain = score_on_model(setup, learned.posterior, keys, plan_task(setup, learned, keys), adversary)
         played = {"plain": run_task(setup, plain.policy, keys)}
@@ -199,13 +201,18 @@ def how_it_ended(store: RunStore) -> str | None:
         store: A finished run.
 
     Returns:
-        Why its stopping rule ended it, or what it did not reach, and that its exploration stalls; None if there is nothing to
-        say.
+        Why its stopping rule ended it, or what it did not reach, that its exploration stalls, and that the system seems to have
+        changed; None if there is nothing to say.
     """
     rule, config, rows = store.config.stopping_rule, store.config, store.load_metrics()
     last = [row for row in rows if row["round"] == rows[-1]["round"]]
     ending = None if rule is None else store.why_stopped() or rule.why_not(last, config.rounds)
-    return " ".join(filter(None, (ending, stall_warning(last, config.method, config.model)))) or None
+    warnings = (
+        incomplete_warning(last, config.past),
+        stall_warning(last, config.method, config.model),
+        drift_warning(rows, config.confidence),
+    )
+    return " ".join(filter(None, (ending, *warnings))) or None
 
 
 def command() -> str:

@@ -1,6 +1,7 @@
 """Metrics of the OpAx paper's theory, for runs that meet its assumption: a Gaussian process with a fixed prior."""
 
 import functools
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from sonde._internal.lockstep import one_seed
+from sonde._internal.past import Past
 from sonde._internal.precision import double_precision
 from sonde.data import Data
 from sonde.evaluation._metrics import reachable_set
@@ -35,7 +37,7 @@ def rkhs_rule(config: RunConfig) -> RKHSBeta:
 
 
 def keeps_its_prior(config: RunConfig) -> bool:
-    """Whether the prior is the same in all rounds, so that the theory applies: nothing is fitted or recalibrated.
+    """Whether the theory applies: the prior is the same in all rounds, and nothing is recalibrated or forgotten.
 
     Args:
         config: The config of the run.
@@ -44,6 +46,7 @@ def keeps_its_prior(config: RunConfig) -> bool:
         isinstance(config.model, GaussianProcess)
         and config.model.hyperparameters == "fixed"
         and not config.confidence.recalibrate
+        and config.confidence.window is None
     )
 
 
@@ -59,21 +62,21 @@ def _of_one_seed(posterior: GPPosterior, data: Data, points: Array, rule: RKHSBe
     return information, rule.from_information(information, norm), uncertainty
 
 
-def _reachable_points(world: World) -> np.ndarray:
+def _reachable_points(world: World, past: Past) -> np.ndarray:
     """The reachable set of the world [n, dz]; empty if it is not known."""
-    points = reachable_set(world)
+    points = reachable_set(world, past)
     if points is None:
-        return np.zeros((0, world.state_dim + world.action_dim))
+        return np.zeros((0, world.state_dim + replace(world.spec, past=past).input_dim))
     return np.concatenate([points.states, points.actions], axis=-1)
 
 
 @functools.cache
 @double_precision
-def _maximum_information(model: GaussianProcess, world: World, count: int) -> np.ndarray:
+def _maximum_information(model: GaussianProcess, world: World, past: Past, count: int) -> np.ndarray:
     """Greedy gamma_1 ... gamma_count on the reachable set, per output; it does not depend on measurements."""
-    nothing = Data.empty(1, world.state_dim, world.action_dim)
-    posterior = jax.jit(model.condition)(model.init(world.state_dim, world.action_dim, jax.random.key(0)), nothing)
-    return greedy_information(Prior.of(posterior), _reachable_points(world), count)
+    sizes = world.state_dim, replace(world.spec, past=past).input_dim
+    posterior = jax.jit(model.condition)(model.init(*sizes, jax.random.key(0)), Data.empty(1, *sizes))
+    return greedy_information(Prior.of(posterior), _reachable_points(world, past), count)
 
 
 @double_precision
@@ -95,7 +98,7 @@ def theory_metrics(explorer: Explorer, config: RunConfig) -> dict[str, np.ndarra
         return {}
     assert isinstance(config.model, GaussianProcess)
     rule = rkhs_rule(config)
-    posterior, points = underlying_gp(explorer.posterior), _reachable_points(config.world)
+    posterior, points = underlying_gp(explorer.posterior), _reachable_points(config.world, config.past)
     # one seed after the other, since each has a matrix of all its data
     found = [
         _of_one_seed(*one_seed((posterior, explorer.data), seed), jnp.asarray(points), rule)
@@ -104,7 +107,7 @@ def theory_metrics(explorer: Explorer, config: RunConfig) -> dict[str, np.ndarra
     information, beta, uncertainty = (np.stack([np.asarray(part[i]) for part in found]) for i in range(3))
     metrics = {"theory/information_gain": information.sum(axis=1), "theory/beta": beta.max(axis=1)}
     if len(points):
-        gamma = _maximum_information(config.model, config.world, explorer.capacity)[explorer.transitions - 1]
+        gamma = _maximum_information(config.model, config.world, config.past, explorer.capacity)[explorer.transitions - 1]
         bound = [theorem_bound(width, config.steps, gamma.max(), explorer.round) for width in metrics["theory/beta"]]
         metrics["theory/gamma"] = np.full(explorer.num_seeds, gamma.sum())
         metrics |= {"theory/uncertainty": uncertainty, "theory/bound": np.asarray(bound)}

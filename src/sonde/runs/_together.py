@@ -69,11 +69,12 @@ class FitSizes:
 
     model: Model
     states: int
-    actions: int
+    inputs: int
     capacity: int
     steps_per_round: int
     holdout: float
     data: str | None
+    window: int | None
 
     @classmethod
     def of(cls, config: RunConfig) -> "FitSizes":
@@ -82,8 +83,8 @@ class FitSizes:
         Args:
             config: The config.
         """
-        spec, sizes = config.world.spec, (config.data_capacity, config.steps)
-        return cls(config.model, spec.state_dim, spec.action_dim, *sizes, config.confidence.holdout, config.data)
+        spec, sizes, seen = config.spec, (config.data_capacity, config.steps), config.confidence
+        return cls(config.model, spec.state_dim, spec.input_dim, *sizes, seen.holdout, config.data, seen.window)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import safetensors.numpy
 from jaxtyping import Array, Float, Float32, Key
 
+from sonde._internal.past import NO_PAST, Past
 from sonde._internal.policy_file import FORMAT
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
@@ -73,6 +74,8 @@ class ActorPolicy(Policy):
     """The adversary that it was trained against, if there was one."""
     samples: bool = eqx.field(static=True, default=False)
     """Whether actions are drawn from the actor's distribution, as in exploration, instead of being its mean."""
+    past: Past = eqx.field(static=True, default=NO_PAST)
+    """What of the past belongs to the states."""
 
     def initial_state(self) -> None:
         """No state."""
@@ -100,6 +103,8 @@ class ActorPolicy(Policy):
     def to_bytes(self) -> bytes:
         """All layers, with a leading axis S, in the format that `sonde.control.deploy` documents; it acts by the mean."""
         arrays: dict[str, Any] = {"action_dim": np.asarray([self.action_dim])}
+        if self.past:
+            arrays["past"] = np.asarray([self.past.delay, self.past.history])
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}

@@ -125,5 +125,5 @@ def _fallback(
     if safety.fallback == "zero":
         return jnp.zeros_like(actions)
     assert safety.fallback_feedback is not None
-    feedback = jnp.clip(jnp.asarray(safety.fallback_feedback(x), actions.dtype), -1.0, 1.0)
+    feedback = jnp.clip(jnp.asarray(safety.fallback_feedback(problem.observed(x)), actions.dtype), -1.0, 1.0)
     return jnp.broadcast_to(feedback, actions.shape)

@@ -140,6 +140,8 @@ class RandomPolicy(Policy):
 class CautiousPolicy(Policy):
     """The policy of a first round without any knowledge: small random actions, or a feedback u = f(x)."""
 
+    state_dim: int = eqx.field(static=True)
+    """Number of dimensions dx of an observation, the first part of the state; the feedback sees it alone."""
     action_dim: int = eqx.field(static=True)
     amplitude: float = eqx.field(static=True, default=0.0)
     """Largest magnitude of the random actions."""
@@ -155,5 +157,5 @@ class CautiousPolicy(Policy):
         """Draw a small action, or apply the feedback."""
         nothing = jnp.asarray(jnp.nan, x.dtype)
         if self.feedback is not None:
-            return jnp.clip(jnp.asarray(self.feedback(x), x.dtype), -1.0, 1.0), None, nothing
+            return jnp.clip(jnp.asarray(self.feedback(x[: self.state_dim]), x.dtype), -1.0, 1.0), None, nothing
         return jax.random.uniform(key, (self.action_dim,), x.dtype, -self.amplitude, self.amplitude), None, nothing

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from sonde._internal.past import NO_PAST, Past
+from sonde.data import Data
 from sonde.imagination import Imagination, NoiseDraws, Perturbed, Pessimistic, draw_noise
 from sonde.models import Posterior, Prediction
 from sonde.objectives import Imagined, Objective
@@ -38,8 +40,18 @@ class ControlProblem(eqx.Module):
     """Number of action dimensions du."""
     goal: Float[Array, "*seeds dg"] | None = None
     """Goal of the task, if it has one; an array, so that another goal does not recompile."""
+    bonus_weight: Float[Array, "*seeds"] | None = None
+    """Weight of the bonus in this round, for objectives that add one to the reward of a task; an array for the same reason."""
     safety: Safety | None = eqx.field(static=True, default=None)
     """Constraints that every step must keep, if there are any."""
+    past: Past = eqx.field(static=True, default=NO_PAST)
+    """What of the past belongs to the state: it follows the observation [dx] in all states that planners see, and is known
+    exactly, so that only the observation is predicted, imagined and rewarded."""
+
+    @property
+    def full_dim(self) -> int:
+        """Numbers in a state: the observation and the past."""
+        return self.state_dim + self.past.size(self.state_dim, self.action_dim)
 
     @property
     def control_dim(self) -> int:
@@ -60,7 +72,7 @@ class ControlProblem(eqx.Module):
         """Simulate a plan on the model.
 
         Args:
-            x: First state.
+            x: First state, with the past.
             controls: Controls of each step, with or without the adversary's; without them the adversary does nothing.
             key: Randomness of all particles.
         """
@@ -74,14 +86,14 @@ class ControlProblem(eqx.Module):
 
             def step(x, inputs):
                 x_next, prediction = self._advance(adopted, x, *inputs)
-                return x_next, (x, x_next, prediction)
+                return x_next, (self.observed(x), self.observed(x_next), prediction)
 
             inputs = actions, extras, draw_noise(key, horizon, self.state_dim)
             return jax.lax.scan(step, x, inputs, unroll=min(self.posterior.unroll, horizon))[1]
 
         indices, keys = jnp.arange(self.simulated_particles), jax.random.split(key, self.simulated_particles)
         states, next_states, predictions = jax.vmap(particle)(indices, keys)
-        return Imagined(states, actions, next_states, predictions, self.goal)
+        return Imagined(states, actions, next_states, predictions, self.goal, self.bonus_weight)
 
     def step(
         self, x: Float[Array, " dx"], control: Float[Array, " dc"], particle: Int[Array, ""], draws: NoiseDraws
@@ -112,16 +124,71 @@ class ControlProblem(eqx.Module):
             x_next: Imagined next state.
             prediction: The model's prediction of the next state.
         """
+        x, x_next = self.observed(x), self.observed(x_next)
         predictions = jax.tree.map(lambda leaf: leaf[None, None], prediction)
-        return self.objective.rewards(Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal))[0, 0]
+        imagined = Imagined(x[None, None], u[None], x_next[None, None], predictions, self.goal, self.bonus_weight)
+        return self.objective.rewards(imagined)[0, 0]
+
+    def start(self, x: Float[Array, "*n dx"]) -> Float[Array, "*n full"]:
+        """The states of systems that have just started: nothing came before.
+
+        Args:
+            x: Observations.
+        """
+        return jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, self.full_dim - self.state_dim)]) if self.past else x
+
+    def observed(self, x: Float[Array, "*n full"]) -> Float[Array, "*n dx"]:
+        """The present observation of a state.
+
+        Args:
+            x: States with the past.
+        """
+        return x[..., : self.state_dim] if self.past else x
+
+    def predict(self, posterior: Posterior, x: Float[Array, " full"], u: Float[Array, " du"]) -> Prediction:
+        """Predict the next observation.
+
+        Args:
+            posterior: A posterior, such as that of one member.
+            x: State with the past.
+            u: Action.
+        """
+        if not self.past:
+            return posterior.predict(x, u)
+        return posterior.predict(self.observed(x), jnp.concatenate([x[self.state_dim :], u]))
+
+    def moved(self, x: Float[Array, " full"], u: Float[Array, " du"], x_next: Float[Array, " dx"]) -> Float[Array, " full"]:
+        """The next state with the past, which follows exactly from the next observation.
+
+        Args:
+            x: State with the past.
+            u: Action.
+            x_next: The next observation.
+        """
+        if not self.past:
+            return x_next
+        return jnp.concatenate([x_next, self.past.moved(x[self.state_dim :], self.observed(x), u, x_next)])
+
+    def visited(self, data: Data) -> Data:
+        """Measurements with the past as a part of the states, which planners start from, instead of the actions.
+
+        Args:
+            data: What models learn from, with any leading axes.
+        """
+        if not self.past:
+            return data
+        past, actions = jnp.split(data.actions, [self.full_dim - self.state_dim], axis=-1)
+        after = self.past.moved(past, data.states, actions, data.next_states)
+        join = lambda observed, past: jnp.concatenate([observed, past], axis=-1)
+        return replace(data, states=join(data.states, past), actions=actions, next_states=join(data.next_states, after))
 
     def _advance(
         self, adopted: Posterior, x: Array, u: Array, extra: Array, draws: NoiseDraws
     ) -> tuple[Float[Array, " dx"], Prediction]:
         """The next state that a particle with the posterior `adopted` imagines, and the prediction of the whole posterior."""
-        prediction = self.posterior.predict(x, u)
-        own = prediction if adopted is self.posterior else adopted.predict(x, u)
-        return self.imagination.next_state(own, extra, draws), prediction
+        prediction = self.predict(self.posterior, x, u)
+        own = prediction if adopted is self.posterior else self.predict(adopted, x, u)
+        return self.moved(x, u, self.imagination.next_state(own, extra, draws)), prediction
 
     def rewards(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, "P K H"]:
         """The rewards of plans, in the worst case if there is an adversary; each plan has noise draws of its own.
@@ -212,8 +279,9 @@ class ControlProblem(eqx.Module):
         """
         safety = self.safety
         assert safety is not None
-        prediction, corners = self.posterior.predict(x, u), corner_sequences(safety.corners, 1, self.state_dim)[:, 0]
-        margin = lambda eta: safety.smallest_margin(x, u, self.plausible(prediction, eta).astype(x.dtype))
+        prediction, corners = self.predict(self.posterior, x, u), corner_sequences(safety.corners, 1, self.state_dim)[:, 0]
+        observed = self.observed(x)
+        margin = lambda eta: safety.smallest_margin(observed, u, self.plausible(prediction, eta).astype(x.dtype))
         return ~(jnp.min(jax.vmap(margin)(jnp.asarray(corners, x.dtype))) >= safety.margin)
 
     def plausible(self, prediction: Prediction, eta: Float[Array, " dx"]) -> Float[Array, " dx"]:
@@ -259,8 +327,8 @@ class ControlProblem(eqx.Module):
 
         def step(x, inputs):
             u, eta = inputs
-            x_next = choose(self.posterior.predict(x, u), eta).astype(x.dtype)
-            return x_next, safety.smallest_margin(x, u, x_next)
+            x_next = choose(self.predict(self.posterior, x, u), eta).astype(x.dtype)
+            return self.moved(x, u, x_next), safety.smallest_margin(self.observed(x), u, x_next)
 
         etas = jnp.broadcast_to(eta, (steps, self.state_dim))
         return jax.lax.scan(step, x, (actions, etas), unroll=min(self.posterior.unroll, steps))[1]

@@ -135,7 +135,7 @@ class SAC(Solver):
         """Train an actor from scratch."""
         trained = self.train(problem, data, key)
         adversary = None if trained.learner.adversary is None else trained.learner.adversary.network
-        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary)
+        return ActorPolicy(trained.learner.actor, trained.normaliser, problem.action_dim, adversary, past=problem.past)
 
     def exploration_policy(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> ActorPolicy:
         """Train an actor from scratch, and sample from it."""
@@ -146,7 +146,8 @@ class SAC(Solver):
         if problem.safety is not None:
             return self.exploration_policy(problem, data, key)
         learner = self._init(problem, jax.random.split(key)[0])
-        return ActorPolicy(learner.actor, Normaliser.of(data.states, data.mask()), problem.action_dim, samples=True)
+        normaliser = Normaliser.of(data.states, data.mask())
+        return ActorPolicy(learner.actor, normaliser, problem.action_dim, samples=True, past=problem.past)
 
     def train(self, problem: ControlProblem, data: Data, key: Key[Array, ""]) -> Trained:
         """Run all training steps.
@@ -162,7 +163,7 @@ class SAC(Solver):
         slots = max(1, min(self.training_steps, self.buffer // self.transitions_per_step))
 
         def imagine(learner, start_key, key):
-            return self._imagine(problem, learner, normaliser, _sample_states(data, self.starts, start_key), key)
+            return self._imagine(problem, learner, normaliser, sample_states(data, self.starts, start_key), key)
 
         zeros = lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype)
         buffer = jax.tree.map(zeros, jax.eval_shape(imagine, learner, train_key, train_key))
@@ -199,7 +200,7 @@ class SAC(Solver):
         return tuple(optax.adam(rate) for rate in rates[:parts])
 
     def _init(self, problem: ControlProblem, key: Key[Array, ""]) -> Learner:
-        dx, dc, da = problem.state_dim, problem.control_dim, problem.adversary_dim
+        dx, dc, da = problem.full_dim, problem.control_dim, problem.adversary_dim
         keys = jax.random.split(key, 3)
         actor = Network.init((dx, *self.actor, 2 * dc), keys[0])
         one, two = (Network.init((dx + dc, *self.critic, 1), k) for k in keys[1:])
@@ -328,8 +329,14 @@ class SAC(Solver):
         return replace(after, multiplier=learner.multiplier)
 
 
-def _sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
-    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects."""
+def sample_states(data: Data, count: int, key: Key[Array, ""]) -> Float[Array, "count dx"]:
+    """Visited states; before any measurement standard normal ones, the inputs that an untrained model expects.
+
+    Args:
+        data: The measurements of one seed.
+        count: Number of states.
+        key: Randomness.
+    """
     rows = jax.random.randint(key, (count,), 0, jnp.maximum(data.count, 1))
     normal = jax.random.normal(key, (count, data.states.shape[1]), data.states.dtype)
     return jnp.where(data.count > 0, data.states[rows], normal)

@@ -38,6 +38,7 @@ def solve(
     Returns:
         The policy, with a leading axis S on its arrays.
     """
+    data = problem.visited(data)
     if isinstance(solver, Planner):  # nothing to compute before the first step
         return getattr(solver, purpose)(problem, data, keys)
     policy = _solve(solver, purpose, problem, data, keys)

@@ -7,6 +7,7 @@ built-in ones for the command line.
 from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World, has_simulator
 from sonde.worlds._cheetah import Cheetah
 from sonde.worlds._gym import GymWorld
+from sonde.worlds._hidden import Delayed, Observed
 from sonde.worlds._mountain_car import MountainCar
 from sonde.worlds._own import OwnSystem
 from sonde.worlds._pendulum import Pendulum
@@ -23,6 +24,8 @@ WORLDS: dict[str, type[World]] = {
     "swimmer": Swimmer,
     "cheetah": Cheetah,
     "fetch-construction": FetchConstruction,
+    "delayed": Delayed,
+    "observed": Observed,
     "gym": GymWorld,
     "own": OwnSystem,
 }
@@ -33,6 +36,7 @@ __all__ = [
     "Cheetah",
     "ConstraintFunction",
     "Coordinates",
+    "Delayed",
     "Feedback",
     "FetchConstruction",
     "GoalRewardFunction",
@@ -41,6 +45,7 @@ __all__ = [
     "HostWorld",
     "JaxWorld",
     "MountainCar",
+    "Observed",
     "OwnSystem",
     "Pendulum",
     "Plane",

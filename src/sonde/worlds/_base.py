@@ -7,7 +7,7 @@ are stepped together. Planners see neither; they only see what a model has learn
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -62,6 +62,18 @@ class World(abc.ABC):
     def brake(self) -> Feedback | None:
         """A cautious feedback u = f(x) in JAX that brings the system to rest; None if there is none."""
         return None
+
+    def tasks_from(self, names: tuple[str, ...]) -> Mapping[str, RewardFunction | Task | GoalTask]:
+        """Tasks whose rewards follow from some entries of the state, for systems of which no more is measured.
+
+        Args:
+            names: Names of the entries, in the order in which rewards get them.
+
+        Returns:
+            Tasks by name; by default none.
+        """
+        del names
+        return {}
 
     def for_task(self, task: str) -> "World":
         """Return the variant of the system on which a task is solved, for example with other initial states.
@@ -303,3 +315,12 @@ def has_simulator(world: World) -> bool:
         world: The system.
     """
     return isinstance(world, JaxWorld | HostWorld)
+
+
+def known_zero(value: Any) -> bool:
+    """Whether a parameter is zero for certain, so that its operations can be left out.
+
+    Args:
+        value: The parameter; where it is estimated it is traced, and may have any value.
+    """
+    return isinstance(value, int | float) and value == 0

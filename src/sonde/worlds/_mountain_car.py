@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import JaxWorld
+from sonde.worlds._base import JaxWorld, known_zero
 from sonde.worlds._pumping import EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import ConstraintFunction, Feedback, RewardFunction
 from sonde.worlds._views import Plane
@@ -125,7 +125,7 @@ class MountainCar(JaxWorld):
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed; the left wall stops the car, the right one only limits its position."""
         acceleration = self.power * jnp.clip(u[0], -1.0, 1.0) - self.gravity * jnp.cos(3 * x[0])
-        if self.friction:  # without it, the operations are exactly Gymnasium's
+        if not known_zero(self.friction):  # without it, the operations are exactly Gymnasium's
             acceleration -= self.friction * x[1]
         velocity = jnp.clip(x[1] + acceleration, -self.max_speed, self.max_speed)
         position = jnp.clip(x[0] + velocity, LEFT_WALL, RIGHT_WALL)

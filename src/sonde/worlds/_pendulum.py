@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 
 from sonde._internal.errors import not_negative, positive
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import JaxWorld
+from sonde.worlds._base import JaxWorld, known_zero
 from sonde.worlds._pumping import REACHABLE_POINTS, REACHABLE_SEED, EpisodeKeys, Pump, pumped_points
 from sonde.worlds._task import ConstraintFunction, Feedback, RewardFunction
 from sonde.worlds._views import Coordinates, Plane
@@ -89,6 +89,24 @@ def _tasks(max_torque: float) -> Mapping[str, RewardFunction]:
     return MappingProxyType({"swing-up": swing_up, "keep-down": keep_down})
 
 
+@functools.cache
+def _tasks_from_angles(max_torque: float, time_step: float) -> Mapping[str, RewardFunction]:
+    """The tasks with the speed that leads from one angle to the next, which is exactly that of the next state."""
+
+    def cost(theta, x, u, x_next):
+        turn = angle(x_next) - angle(x)
+        speed = ((turn + jnp.pi) % (2 * jnp.pi) - jnp.pi) / time_step
+        return theta**2 + 0.1 * speed**2 + 0.001 * jnp.sum((max_torque * u) ** 2)
+
+    def swing_up(x, u, x_next):
+        return -cost(angle(x), x, u, x_next)
+
+    def keep_down(x, u, x_next):
+        return -cost(jnp.arctan2(-x[1], -x[0]), x, u, x_next)
+
+    return MappingProxyType({"swing-up": swing_up, "keep-down": keep_down})
+
+
 @dataclass(frozen=True)
 class Pendulum(JaxWorld):
     """Torque-limited pendulum, a uniform rod; episodes start hanging down, at rest."""
@@ -135,6 +153,10 @@ class Pendulum(JaxWorld):
         """Torque against the motion."""
         return brake_pendulum
 
+    def tasks_from(self, names: tuple[str, ...]) -> Mapping[str, RewardFunction]:
+        """All tasks, if cosine and sine of the angle come first: two angles give the speed between them."""
+        return _tasks_from_angles(self.max_torque, self.time_step) if names[:2] == ("cos th", "sin th") else {}
+
     def __post_init__(self):
         """Reject physics that cannot be."""
         not_negative("pendulum", process_noise=self.process_noise, friction=self.friction)
@@ -149,7 +171,7 @@ class Pendulum(JaxWorld):
     def dynamics(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Float[Array, " dx"]:
         """Semi-implicit Euler step with limited speed, as in Gymnasium."""
         theta, torque = angle(x), self.max_torque * jnp.clip(u[0], -1.0, 1.0)
-        if self.friction:  # without it, the operations are exactly Gymnasium's
+        if not known_zero(self.friction):  # without it, the operations are exactly Gymnasium's
             torque -= self.friction * x[2]
         acceleration = 3 * self.gravity / (2 * self.length) * jnp.sin(theta) + 3.0 / (self.mass * self.length**2) * torque
         speed = jnp.clip(x[2] + acceleration * self.time_step, -self.max_speed, self.max_speed)

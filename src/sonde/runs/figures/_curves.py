@@ -14,7 +14,9 @@ from matplotlib.ticker import MaxNLocator
 
 from sonde._internal.errors import SondeError
 from sonde.evaluation import MetricSpec, Schema
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._stalling import stall_warning
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs._config import RunConfig, world_label
 from sonde.runs._store import RunStore
 from sonde.runs.figures._style import LINE_STYLES, LOOKS, OTHER_LOOK, STYLE, file_format, save_figure, scale_y
@@ -134,18 +136,23 @@ def draw_curves(stores: list[RunStore], out: Path) -> None:
     with matplotlib.rc_context(STYLE):
         figure = _curves_figure(groups, metrics)
         spread = "; mean over seeds, band: ± 2 standard errors" if any(len(group.seeds) > 1 for group in groups) else ""
-        figure.suptitle("\n".join([f"Exploration of the {worlds[0]}{spread}", *_stalls(groups)]))
+        figure.suptitle("\n".join([f"Exploration of the {worlds[0]}{spread}", *_warnings(groups)]))
         save_figure(figure, out)
 
 
-def _stalls(groups: Sequence[Group]) -> list[str]:
-    """A sentence for each group whose exploration stalls in its last round, in lines of the figure's width."""
+def _warnings(groups: Sequence[Group]) -> list[str]:
+    """A sentence for each group whose exploration stalls in its last round or whose system changed, in lines of the width."""
     found = []
     for group, label in zip(groups, labels(groups), strict=True):
         end = max(row["round"] for row in group.rows)
         last = [row for row in group.rows if row["round"] == end]
-        sentence = stall_warning(last, group.config.method, group.config.model)
-        found += textwrap.wrap(f"{label}: {sentence}", 110) if sentence else []
+        warnings = (
+            incomplete_warning(last, group.config.past),
+            stall_warning(last, group.config.method, group.config.model),
+            drift_warning(group.rows, group.config.confidence),
+        )
+        for sentence in filter(None, warnings):
+            found += textwrap.wrap(f"{label}: {sentence}", 110)
     return found
 
 

@@ -76,7 +76,7 @@ def draw_theory(store: RunStore, out: Path) -> bool:
     if not isinstance(model, GaussianProcess) or not any("theory/bound" in row for row in rows):
         return False
     with matplotlib.rc_context(STYLE):
-        figure = theory_figure(rows, model.kernel, store.config.world.state_dim + store.config.world.action_dim)
+        figure = theory_figure(rows, model.kernel, store.config.world.state_dim + store.config.spec.input_dim)
         save_figure(figure, out, colours=64)
     return True
 

@@ -26,7 +26,7 @@ def uncertainty_field(posterior: Posterior, states: np.ndarray, action_dim: int)
     Args:
         posterior: What was learned, with a leading axis S.
         states: States [..., dx].
-        action_dim: Number of action dimensions.
+        action_dim: Number of action dimensions, or of inputs (past, action).
 
     Returns:
         Norm of the epistemic std [...], in state units.
@@ -134,7 +134,7 @@ def _draw_field(
     """Draw the model's uncertainty in grey, on a logarithmic scale."""
     assert plane.to_state is not None
     a, b = np.meshgrid(*(np.linspace(*shown, GRID) for shown in ranges))
-    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.spec.action_dim)
+    field = uncertainty_field(explorer.posterior, plane.to_state(a, b), explorer.spec.input_dim)
     # show at most four decades; a field that is flat, or zero, still needs two different ends
     top = max(float(field.max()), 1e-12)
     scale = LogNorm(min(max(float(field.min()), 1e-4 * top), top / 2), top)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonde.evaluation._constraints import MUCH_FALLBACK
+from sonde.evaluation._drift import drift_warning
 from sonde.evaluation._schema import FALLBACK, LATE_ACTIONS, OVERCONFIDENCE, VIOLATIONS
 from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
+from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs.report._html import number
 from sonde.runs.report._subjects import Subject
 from sonde.worlds import has_simulator
@@ -16,7 +18,7 @@ from sonde.worlds import has_simulator
 MUCH_LATE = 0.05
 """Share of late actions from which a run's data is not what was planned."""
 MUCH_WORSE = 0.5
-"""By how much of its range so far the return of a single seed must be below the best for a remark."""
+"""By how much of its range so far the last two returns of a single seed must be below the best for a remark."""
 
 
 @dataclass(frozen=True)
@@ -40,13 +42,31 @@ def warnings_of(subject: Subject) -> list[Finding]:
     Args:
         subject: The subject.
     """
-    found = [*_model(subject), *_ending(subject), *_late(subject), *_constraints(subject), *_forgotten(subject)]
+    found = [
+        *_model(subject),
+        *_change(subject),
+        *_ending(subject),
+        *_late(subject),
+        *_constraints(subject),
+        *_forgotten(subject),
+    ]
     return sorted(found, key=lambda each: not each.serious)
+
+
+def _change(subject: Subject) -> Iterator[Finding]:
+    """That the system seems to have changed."""
+    said, _, remedy = (drift_warning(subject.rows, subject.config.confidence) or "").partition("; ")
+    if said:
+        yield Finding(subject.number, "The system changed", f"{said}.", _sentence(remedy))
 
 
 def _model(subject: Subject) -> Iterator[Finding]:
     """Stalling, overconfidence, and what the model itself warns of."""
     last, config, here = subject.last, subject.config, subject.number
+    incomplete = incomplete_warning(last, config.past)
+    if incomplete:
+        said, _, remedy = incomplete.partition("; ")
+        yield Finding(here, "Incomplete state", f"{said}.", _sentence(remedy))
     stalls = stall_warning(last, config.method, config.model)
     if stalls:
         said, _, remedy = stalls.partition("; ")
@@ -166,10 +186,11 @@ def _forgotten(subject: Subject) -> Iterator[Finding]:
 
 def _is_worse(values: np.ndarray, best: int) -> bool:
     """Whether the last of returns [S, T] is below those of the best round, by more than seeds differ by chance."""
-    if len(values) > 1:
-        return bool(estimate(values[:, best] - values[:, -1]).interval()[0] > 0)
+    if len(values) > 1:  # the best of many rounds is best by chance too: as many comparisons share the 5 %
+        confidence = 1 - 0.05 / (values.shape[1] - 1)
+        return bool(estimate(values[:, best] - values[:, -1]).interval(confidence)[0] > 0)
     span = float(np.ptp(values))
-    return bool(values[0, best] - values[0, -1] > MUCH_WORSE * span > 0)
+    return bool(values[0, best] - values[0, -2:].max() > MUCH_WORSE * span > 0)
 
 
 def _sentence(text: str) -> str:

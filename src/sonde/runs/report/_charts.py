@@ -138,7 +138,7 @@ def limits(chart: LineChart) -> tuple[float, float, bool]:
         margin = 1.05 * (high / low) ** 0.05
         return float(low / margin), float(high * margin), True
     low, high = float(every.min()), float(every.max())
-    least = max(0.02 * max(abs(low), abs(high)), 1e-6)  # do not magnify a negligible difference
+    least = 0.02 * max(abs(low), abs(high)) or 1.0  # do not magnify a negligible difference
     half = 0.55 * max(high - low, least)
     return (low + high) / 2 - half, (low + high) / 2 + half, False
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from sonde.evaluation import MetricSpec, Schema
 from sonde.evaluation._statistics import Curve, Estimate, Sample, best_so_far, mean_and_band, on_common_rounds, paired
@@ -166,13 +167,19 @@ def difference_charts(subjects: Sequence[Subject], schema: Schema, reference: in
 
 
 def _line(subject: Subject, curve: Curve, base: Curve, ratio: bool) -> Line:
-    estimates = [_paired_at(curve, base, at, ratio) for at in range(len(curve.rounds))]
-    ends = np.array([each.interval(CONFIDENCE) for each in estimates]).reshape(-1, 2)
-    means = np.array([each.mean for each in estimates])
+    """The same as `_paired_at` in all rounds at once, without tests and resamples, which would take minutes for long runs."""
+    seeds, mine, theirs = np.intersect1d(curve.seeds, base.seeds, return_indices=True)
+    values = [np.log(each.values) if ratio else each.values for each in (curve, base)]
+    found = values[0][mine] - values[1][theirs]
+    if not len(seeds):
+        nothing = np.empty(0)
+        return Line(subject.number, subject.name, nothing, nothing, nothing, nothing)
+    mean, band = mean_and_band(found)  # two standard errors
+    reach = stats.t.ppf((1 + CONFIDENCE) / 2, len(seeds) - 1) / 2 * band
+    ends = mean - reach, mean + reach
     if ratio:
-        ends, means = np.exp(ends), np.exp(means)
-    known = np.isfinite(means)
-    return Line(subject.number, subject.name, curve.rounds[known], means[known], ends[known, 0], ends[known, 1])
+        mean, ends = np.exp(mean), (np.exp(ends[0]), np.exp(ends[1]))
+    return Line(subject.number, subject.name, curve.rounds, mean, ends[0], ends[1])
 
 
 @dataclass(frozen=True)

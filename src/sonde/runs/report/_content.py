@@ -91,6 +91,7 @@ def _facts(subject: Subject, work: TaskWork, say: Say) -> Facts:
         held = held_out(explorer)
         facts.held_out += [] if held is None else [held]
         if facts.states is None and explorer.spec.state_dim > 1:
-            facts.states = visited(explorer, source.store.config.world)
+            steps = [measured.states.shape[1] for measured in source.store.load_data(explorer.round)]
+            facts.states = visited(explorer, source.store.config.world, steps)
         facts.solved += solve_tasks(source, work, say)
     return facts

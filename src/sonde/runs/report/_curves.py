@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sonde.evaluation._schema import INFORMATION_RANK, OVERCONFIDENCE
+from sonde.evaluation._drift import CHANGED
+from sonde.evaluation._schema import DRIFT, INFORMATION_RANK, OVERCONFIDENCE
 from sonde.evaluation._stalling import TOO_CERTAIN, UNRELATED
 from sonde.runs.figures._curves import curve
 from sonde.runs.report._charts import Line, LineChart, chart_data, draw, identifier
@@ -17,11 +18,19 @@ NOT_CURVES = ("seed", "round", "transitions", "stopped", "model_choice")
 REFERENCES = {
     OVERCONFIDENCE.key: ((1.0, "right"), (TOO_CERTAIN, "too certain above")),
     INFORMATION_RANK.key: ((UNRELATED, "stalls below"),),
+    DRIFT.key: ((CHANGED, "changed above"),),
     "coverage90": ((0.9, "stated"),),
     "coverage90_simulated": ((0.9, "stated"),),
 }
 """Values that a metric is compared with, and their labels."""
-OF_CALIBRATION = (OVERCONFIDENCE.key, INFORMATION_RANK.key, "coverage90", "coverage90_simulated", "calibration_error")
+OF_CALIBRATION = (
+    OVERCONFIDENCE.key,
+    INFORMATION_RANK.key,
+    DRIFT.key,
+    "coverage90",
+    "coverage90_simulated",
+    "calibration_error",
+)
 """Metrics whose charts are in the section about calibration."""
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sonde._internal.errors import SondeError
-from sonde.runs._place import is_locked, is_unfinished
+from sonde.runs._place import is_being_started, is_locked, is_unfinished
 from sonde.runs.report._content import Content, collect
 from sonde.runs.report._subjects import Source, opened, subjects
 from sonde.runs.report._tasks import Say, TaskWork
@@ -53,8 +53,10 @@ def follow_report(
 
 
 def _wait_for_first_round(place: Path, say: Say) -> None:
-    while not (place / "config.json").exists() and is_unfinished(place):
+    idle = 0
+    while idle < PATIENCE and not (place / "config.json").exists() and is_unfinished(place):
         say("waiting for the first round to end")
+        idle = 0 if is_being_started(place) else idle + 1
         time.sleep(POLL)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
@@ -73,7 +74,7 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
     Returns:
         The errors; or why there are none, in a sentence.
     """
-    points = reachable_set(store.config.world)
+    points = reachable_set(store.config.world, store.config.past)
     if points is not None:
         given = points.states, points.actions, points.next_states
         rmse, inside = (np.asarray(part) for part in _on_points(explorer.posterior, *given))
@@ -84,9 +85,14 @@ def model_errors(store: RunStore, explorer: Explorer) -> ModelErrors | str:
     before = explorer.round - 1
     if before < 1 and not explorer.initial:
         return "There are no errors to show yet: the first round was measured before there was a model to predict it."
-    if before not in (0, *store.checkpoints()):
+    try:
+        earlier = restore_explorer(store, before)
+    except SondeError:
+        if before in (0, *store.checkpoints()):
+            raise
+        # also if it was deleted just now, by a process that adds to the run
         return f"The model from before round {explorer.round} is not on disk, so its errors on that round are not known."
-    return _before_the_round(restore_explorer(store, before), store.load_data(explorer.round)[-1], explorer.round)
+    return _before_the_round(earlier, explorer.inputs(store.load_data(explorer.round)[-1]), explorer.round)
 
 
 def _before_the_round(earlier: Explorer, measured: Trajectory, round_number: int) -> ModelErrors:

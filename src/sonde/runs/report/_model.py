@@ -87,9 +87,7 @@ def errors(content: Content) -> Section:
     names = content.world.state_names
     head, cells = ["state dimension"], [[name] for name in names]
     relative = {subject.number: np.concatenate([each.relative for each in found]) for subject, found in known}
-    largest = max(
-        (float(np.nanmax(share.mean(axis=0))) for share in relative.values() if np.isfinite(share).any()), default=0.0
-    )
+    largest = max((float(x) for share in relative.values() for x in share.mean(axis=0) if np.isfinite(x)), default=0.0)
     for subject, found in known:
         own = "" if content.single else f"{subject.name}: "
         head += [f"{own}error (state units)", f"{own}spread of changes", f"{own}error / spread"]

@@ -54,10 +54,10 @@ def _system(config: RunConfig) -> str:
     world = config.world
     states, actions = world.state_names, world.action_names
     shown = f"({', '.join(states)})" if len(states) <= 12 else f"({', '.join(states[:10])}, ...)"
-    kind = "run by its owner" if not has_simulator(world) else "simulated"
+    kind = f"is {world_label(world)} (simulated):" if has_simulator(world) else "is run by its owner, with"
     step = world.seconds_per_step
     return (
-        f"The system is {world_label(world)} ({kind}): {_count(len(states), 'state dimension')} {shown} and "
+        f"The system {kind} {_count(len(states), 'state dimension')} {shown} and "
         f"{_count(len(actions), 'action')} ({', '.join(actions[:12])}){f', in steps of {step:g} s' if step else ''}. "
         "Its equations were not told to the method, only what was measured."
     )
@@ -79,8 +79,10 @@ def _how(subject: Subject, single: bool) -> Markup:
     rounds = {row["seed"]: row["round"] for row in subject.last}
     done = sorted(set(rounds.values()))
     lengths = f"{done[0]}" if len(done) == 1 else f"{done[0]} to {done[-1]}"
-    steps = f"{config.rollouts} rollouts of {config.horizon} steps" if config.rollouts > 1 else f"{config.horizon} steps"
-    most = {row.get("transitions", 0) for row in subject.last}
+    most = {row.get("transitions", 0) - subject.initial for row in subject.last}
+    at_most = "" if max(most) == done[-1] * config.steps else "at most "  # an owner may tell shorter ones
+    steps = f"{config.rollouts} rollouts of {at_most}" if config.rollouts > 1 else at_most
+    steps += f"{config.horizon} steps"
     transitions = f"{max(most):,}" if len(most) == 1 else f"{min(most):,} to {max(most):,}"
     seconds = config.world.seconds_per_step
     time = f", {_duration(max(most) * seconds)} of the system's time" if seconds else ""
@@ -90,7 +92,7 @@ def _how(subject: Subject, single: bool) -> Markup:
         else f" with seed {next(iter(rounds))}"
     )
     planner = "" if config.method.objective is None else f" Plans come from {solver}."
-    initial = " It started from measurements made before." if config.data else ""
+    initial = f" It started from {_count(subject.initial, 'measurement')} made before." if subject.initial else ""
     return joined(
         joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
         f"{called}{summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
@@ -164,7 +166,7 @@ def _tiles(content: Content) -> Markup:
     subject = content.subjects[0]
     last, seeds = subject.last, len(subject.group.seeds)
     most = max(row.get("transitions", 0) for row in last)
-    rounds = subject.config.rounds
+    rounds = max(source.store.config.rounds for source in subject.sources)
     per_seed = f"per seed, {seeds} seeds" if seeds > 1 else f"seed {last[0]['seed']}"
     tiles = [
         _tile("Rounds", f"{subject.rounds} of {rounds}", "planned, measured, learned", subject.rounds),

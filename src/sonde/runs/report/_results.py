@@ -33,9 +33,11 @@ def tasks(content: Content) -> Section | None:
     """
     values = task_values(content.subjects)
     config = content.subjects[0].config
-    if not values:
+    if not values and not any(facts.solved for facts in content.facts):
         if not has_simulator(config.world):
             text = "Sonde cannot run this system itself, so tasks are solved and judged by its owner (Experiment.solve)."
+        elif config.evaluate_every and config.task_names:
+            text = f"No task was evaluated yet: the run does so after every {config.evaluate_every} rounds, and at its end."
         else:
             text = "No task was evaluated: the run has none, or evaluate_every is 0. 'sonde evaluate' solves one."
         return Section("tasks", "Tasks", paragraphs(text))
@@ -44,7 +46,7 @@ def tasks(content: Content) -> Section | None:
         if config.exploration_task is None
         else f"Tasks are planned on the learned model; exploration was for {task_label(config.exploration_task)}."
     )
-    parts = [paragraphs(text), _returns(content, values), _promises(content)]
+    parts = [paragraphs(text), _returns(content, values) if values else None, _promises(content)]
     return Section("tasks", "Tasks", joined(*parts, _films(content)))
 
 
@@ -127,7 +129,9 @@ def _films(content: Content) -> Markup | None:
                 continue
             returned = float(each.returns["learned"][0])
             name = each.task if content.single else f"{each.task}, {subject.name}"
-            words = f"{name}: seed {each.seeds[0]}, return {number(returned)}"
+            rollouts = subject.config.evaluation_rollouts
+            mean = f"mean return of {rollouts} rollouts {number(returned)}" if rollouts > 1 else f"return {number(returned)}"
+            words = f"{name}: seed {each.seeds[0]}, {mean}"
             if each.film.kind.startswith("video/"):
                 film = tag(
                     "video",

@@ -11,7 +11,7 @@ from PIL import Image
 
 from sonde._internal.precision import double_precision
 from sonde.explorer import Explorer
-from sonde.runs.figures._states import GRID, round_of, span, uncertainty_field
+from sonde.runs.figures._states import GRID, span, uncertainty_field
 from sonde.runs.report._charts import Axis, nice_ticks
 from sonde.runs.report._html import Markup, tag, tick_text
 from sonde.worlds import Plane, World
@@ -58,22 +58,24 @@ class States:
 
 
 @double_precision
-def visited(explorer: Explorer, world: World) -> States:
+def visited(explorer: Explorer, world: World, steps: Sequence[int]) -> States:
     """Collect what the first seed has visited, and its model's uncertainty there.
 
     Args:
         explorer: What was measured and learned.
         world: The system.
+        steps: Number of measurements of each round.
     """
     count, plane = explorer.transitions, world.plane()
     kept = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
     states = np.asarray(explorer.data.states[0, :count])[kept]
     # as many points as the field has, so that both are computed by one compiled program
     padded = np.resize(states, (GRID, GRID, states.shape[1]))
-    uncertainty = uncertainty_field(explorer.posterior, padded, explorer.spec.action_dim).reshape(-1)[: len(kept)]
+    uncertainty = uncertainty_field(explorer.posterior, padded, explorer.spec.input_dim).reshape(-1)[: len(kept)]
+    rounds = np.repeat(np.arange(len(steps) + 1), [explorer.initial, *steps])[kept]
     names = list(world.state_names)[:MAX_COLUMNS]
     columns, points, ranges = names, states[:, : len(names)], [None] * len(names)
-    found = States(explorer.seeds[0], count, columns, points, round_of(explorer)[kept], uncertainty, list(ranges))
+    found = States(explorer.seeds[0], count, columns, points, rounds, uncertainty, list(ranges))
     return found if plane is None else _on_plane(found, explorer, plane, states)
 
 
@@ -81,14 +83,17 @@ def _on_plane(found: States, explorer: Explorer, plane: Plane, states: np.ndarra
     """Put the coordinates of a plane first; where they are state dimensions, nothing is shown twice."""
     a, b = plane.from_state(states)
     labels, spans = [plane.x_label, plane.y_label], [plane.x_range, plane.y_range]
-    rest = [i for i, column in enumerate(found.points.T) if not (np.array_equal(column, a) or np.array_equal(column, b))]
+    # which ones these are must not depend on what was visited, since runs side by side share their columns
+    probe = np.linspace(-10.0, 10.0, 3 * states.shape[1]).reshape(3, -1)
+    shown = plane.from_state(probe)
+    rest = [i for i, column in enumerate(probe.T[: len(found.columns)]) if not any(np.array_equal(column, x) for x in shown)]
     found.columns = labels + [found.columns[i] for i in rest]
     found.points = np.column_stack([a, b, found.points[:, rest]])
     found.ranges, found.ticks = [*spans, *(None for _ in rest)], plane.x_ticks
     if plane.to_state is not None:
         limits = [span(shown, values) for shown, values in zip(spans, (a, b), strict=True)]
         grid = np.meshgrid(*(np.linspace(*each, GRID) for each in limits))
-        found.field = uncertainty_field(explorer.posterior, plane.to_state(*grid), explorer.spec.action_dim)
+        found.field = uncertainty_field(explorer.posterior, plane.to_state(*grid), explorer.spec.input_dim)
     return found
 
 

@@ -72,6 +72,12 @@ class Subject:
         return max(row["round"] for row in self.rows)
 
     @property
+    def initial(self) -> int:
+        """Number of measurements that it started from."""
+        measurements = self.sources[0].store.load_initial_data()
+        return 0 if measurements is None else len(measurements.states)
+
+    @property
     def last(self) -> list[dict[str, Any]]:
         """Metrics of each seed after its last round."""
         ends = {seed: max(row["round"] for row in self.rows if row["seed"] == seed) for seed in sorted(self.group.seeds)}

@@ -115,7 +115,7 @@ class _TaskOf:
 
 def _learned(config: RunConfig, explorer: Explorer, task: str, pool: SimulatorPool, camera: "_Camera | None") -> Evaluation:
     """The evaluation of the run itself: the same plan from the same starts."""
-    setup, learned = config.task_setup(task), Learned(explorer.posterior, explorer.data)
+    setup, learned = config.task_setup(task), Learned(explorer.posterior, explorer.recent)
     policy = plan_task(setup, learned, explorer.keys())
     on_step = None if camera is None else camera.on_step
     if camera is not None and not isinstance(config.world, JaxWorld):
@@ -132,7 +132,7 @@ def _add_returns(solved: Solved, given: Mapping[str, Evaluation], task: _TaskOf,
     if work.oracle and "oracle" not in known and isinstance(task.config.world, JaxWorld):
         say(f"planning {solved.task} on the true system")
         known["oracle"] = evaluate(
-            setup, Learned(TrueDynamics(setup.world), explorer.data), keys, starts=starts, pool=task.pool
+            setup, Learned(TrueDynamics(setup.world), explorer.recent), keys, starts=starts, pool=task.pool
         )
     solved.returns |= {name: each.returns for name, each in known.items()}
     if work.promises and "learned" in known:

@@ -90,4 +90,4 @@ def save(content: Content, path: Path, renew: float | None = None, status: str |
         status: A sentence about the run at the top of the page.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, write(content, renew, status).encode())
+    write_atomically(path, write(content, renew, status).encode(errors="backslashreplace"))  # folders may have any name

@@ -7,6 +7,7 @@ Each file holds one round and appears whole or not at all, so what the track hol
 """
 
 import re
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +69,7 @@ class TensorBoard(Tracker):
 
     def where(self, track: Track) -> str:
         """The command that shows the track."""
-        return f"tensorboard --logdir {track.folder / 'tracks' / self.name}"
+        return f"tensorboard --logdir {shlex.quote(str(track.folder / 'tracks' / self.name))}"
 
     def _write(self, folder: str, kind: str, round_number: int, values: Iterable[Any]) -> None:
         """Write a file of summaries; a viewer that is open forgets what it has seen of this round and later ones."""

@@ -9,6 +9,7 @@ that goes on offline writes all rounds from the first one into new files, from `
 """
 
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ class WandB(Tracker):
     def where(self, track: Track) -> str:
         """The address of the first seed's run, or the command that uploads."""
         url = None if self._is_offline() else next(iter(self._runs.values())).url
-        return url or f"wandb sync {track.folder / 'tracks' / self.name}"
+        return url or f"wandb sync {shlex.quote(str(track.folder / 'tracks' / self.name))}"
 
     def _started(self, track: Track, seed: int) -> Any:
         import wandb

@@ -184,7 +184,7 @@ def _returns(policy: Policy, problem: ControlProblem, horizon: int, starts: Arra
             x_next, reward = _step_without_noise(problem, x, jnp.concatenate([u, eta]))
             return (x_next, next_state), reward
 
-        return jnp.sum(jax.lax.scan(step, (start, policy.initial_state()), jnp.arange(horizon))[1])
+        return jnp.sum(jax.lax.scan(step, (problem.start(start), policy.initial_state()), jnp.arange(horizon))[1])
 
     return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 
@@ -215,7 +215,7 @@ def mean_returns(policy: Policy, problem: ControlProblem, horizon: int, starts: 
             x_next, reward = _step_without_noise(problem, x, jnp.concatenate([u, jnp.zeros(problem.adversary_dim, u.dtype)]))
             return (x_next, next_state), reward
 
-        return jnp.sum(jax.lax.scan(step, (start, policy.initial_state()), jnp.arange(horizon))[1])
+        return jnp.sum(jax.lax.scan(step, (problem.start(start), policy.initial_state()), jnp.arange(horizon))[1])
 
     return lockstep_rollouts(one)((policy, problem), starts, keys, goals)
 

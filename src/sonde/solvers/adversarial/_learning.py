@@ -11,6 +11,7 @@ Like the actor, the adversary is rewarded for entropy, with a temperature of its
 divided by their mean size, so that the temperature does not depend on how uncertain the model is.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -67,7 +68,7 @@ def pending_steps(
         draws: Random numbers of each step.
     """
     controls = controls.astype(x.dtype)
-    predictions = jax.vmap(problem.posterior.predict)(x, controls[:, : problem.action_dim])
+    predictions = jax.vmap(functools.partial(problem.predict, problem.posterior))(x, controls[:, : problem.action_dim])
     return PendingSteps(x, controls, replace(predictions, members=None), draws)
 
 
@@ -84,7 +85,8 @@ def complete_steps(
 
     def one(step: PendingSteps, eta: Float[Array, " da"]) -> tuple[Float[Array, " dx"], Float[Array, ""]]:
         u, extra = step.controls[: problem.action_dim], step.controls[problem.action_dim :]
-        x_next = problem.imagination.next_state(step.predictions, jnp.concatenate([extra, eta]), step.draws)
+        imagined = problem.imagination.next_state(step.predictions, jnp.concatenate([extra, eta]), step.draws)
+        x_next = problem.moved(step.x, u, imagined)
         return x_next, problem.step_reward(step.x, u, x_next, step.predictions)
 
     return jax.vmap(one)(steps, eta.astype(steps.x.dtype))

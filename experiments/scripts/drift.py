@@ -1,0 +1,182 @@
+"""What a window and an alarm are worth when a system changes, and exploration without resets.
+
+    python -m experiments.scripts.drift change --windows 200 0 --seeds 10 --out changed.json
+    python -m experiments.scripts.drift ongoing --rounds 4 --seeds 5 --out ongoing.json
+
+`change` explores the pendulum, whose mass doubles after round 3. For each window (0: none) it prints after each round the
+statistic of the alarm and the score of the swing-up: 0 is the mean return of random actions, 1 that of a planner that knows the
+equations as they are now. Without a window it also goes on with the system as it was. `ongoing` explores with and without
+resets, and resumes runs without resets on the equations and on Gymnasium's pendulum, which must give the same bits.
+"""
+
+import argparse
+import copy
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from sonde._internal.precision import double_precision
+from sonde._internal.randomness import round_keys
+from sonde.control import rollout
+from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate, normalised_score
+from sonde.evaluation._drift import CHANGED
+from sonde.evaluation._metrics import prediction_errors
+from sonde.explorer import Explorer
+from sonde.models import Confidence
+from sonde.runs import RunConfig, explore, preset
+from sonde.runs._run import build_explorer, run
+from sonde.runs._store import RunStore
+from sonde.worlds import GymWorld, Pendulum
+
+Returns = tuple[np.ndarray, np.ndarray]
+"""Returns of random actions and of the oracle [S]."""
+CHANGES_AFTER = 3
+"""The last round on the old system."""
+SOLVED = 0.9
+"""Score from which the return is back."""
+
+
+def swing_up(config: RunConfig, world: Pendulum, learned: Learned | None, round_number: int) -> np.ndarray:
+    """Return of the swing-up on a system [S].
+
+    Args:
+        config: Planner and seeds.
+        world: The system.
+        learned: What the planner knows; None for random actions.
+        round_number: The round that the random numbers are of.
+    """
+    setup = TaskSetup.named(world, "swing-up", config.solver, config.evaluation_horizon)
+    keys, starts = (round_keys(config.seed_list, number) for number in (round_number, 0))
+    return evaluate(setup, learned, keys, starts=starts).returns
+
+
+def alarms(explorer: Explorer, config: RunConfig, world: Pendulum) -> np.ndarray:
+    """One round on a system: the statistic of the alarm [S], before the round is learned from.
+
+    Args:
+        explorer: The explorer, which is told the round.
+        config: The length of the round.
+        world: The system as it is now.
+    """
+    trajectory, before = rollout(world, explorer.ask(), config.horizon), explorer.posterior
+    found = prediction_errors(before, trajectory.states, trajectory.actions, trajectory.next_states)["drift"]
+    first = explorer.transitions == 0
+    explorer.tell(trajectory)
+    return np.full(explorer.num_seeds, np.nan) if first else found
+
+
+@double_precision
+def go_on(explorer: Explorer, config: RunConfig, rounds: range, world: Pendulum, reference: Returns | None) -> list[dict]:
+    """Some rounds on a system.
+
+    Args:
+        explorer: The explorer, which is told them.
+        config: The run.
+        rounds: Their numbers.
+        world: The system.
+        reference: Returns of random actions and of the oracle on it; None to evaluate nothing.
+
+    Returns:
+        For each round the alarm's statistic, and with a reference returns and scores, by seed.
+    """
+    found = []
+    for number in rounds:
+        statistic = alarms(explorer, config, world)
+        row: dict[str, Any] = {"round": number, "mass": world.mass, "window": explorer.window, "drift": statistic.tolist()}
+        line = f"mass {world.mass:g}, window {explorer.window}, round {number}: drift {np.round(statistic, 2)}"
+        if reference is not None:
+            returns = swing_up(config, world, Learned(explorer.posterior, explorer.recent), number)
+            scores = normalised_score(returns, *reference)
+            row |= {"return": returns.tolist(), "score": scores.tolist()}
+            line += f"; scores {np.round(scores, 2)}, back in {np.sum(scores >= SOLVED)}"
+        found.append(row)
+        print(f"{line}; rings in {np.sum(statistic > CHANGED)}", flush=True)
+    return found
+
+
+def change(args: argparse.Namespace) -> dict[str, Any]:
+    """Runs in which the mass changes, with each window, and without a window also the run in which it does not.
+
+    Args:
+        args: Arguments of the command line.
+    """
+    config = replace(preset("pendulum-gp-lite"), rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
+    before, after, references = Pendulum(), Pendulum(mass=args.mass), {}
+    for world in (before, after):
+        oracle, random = (swing_up(config, world, each, 1) for each in (Learned(TrueDynamics(world)), None))
+        references[world.mass] = random, oracle
+        print(f"mass {world.mass:g}: oracle {np.round(oracle)}, random {np.round(random)}", flush=True)
+    rows, rest = [], range(CHANGES_AFTER + 1, config.rounds + 1)
+    for window in args.windows:
+        explorer = build_explorer(replace(config, confidence=Confidence(window=window or None)))
+        rows += go_on(explorer, config, range(1, CHANGES_AFTER), before, None)
+        rows += go_on(explorer, config, range(CHANGES_AFTER, CHANGES_AFTER + 1), before, references[before.mass])
+        undisturbed = copy.copy(explorer)  # of which a round replaces what it changes
+        rows += go_on(explorer, config, rest[: args.rounds_after], after, references[after.mass])
+        if not window:
+            rows += go_on(undisturbed, config, rest, before, None)
+    kept = {mass: [each.tolist() for each in returns] for mass, returns in references.items()}
+    return {"seeds": config.seed_list, "references": kept, "rounds": rows}
+
+
+def resumed_alike(config: RunConfig, folder: Path) -> bool:
+    """Whether a run that is resumed from its second round ends with the same bits.
+
+    Args:
+        config: The run.
+        folder: A folder for it.
+    """
+    whole = explore(config, folder)
+    again = run(RunStore.open(folder), from_round=2)
+    parts = [jax.tree.leaves((each.data, each.params)) for each in (whole, again)]
+    return all(np.array_equal(one, other) for one, other in zip(*parts, strict=True))
+
+
+def ongoing(args: argparse.Namespace) -> dict[str, Any]:
+    """Runs with and without resets.
+
+    Args:
+        args: Arguments of the command line.
+    """
+    config = replace(preset("pendulum-gp-lite"), rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
+    config = replace(config, evaluation_tasks=("swing-up",))
+    small = replace(config, rounds=3, horizon=40, seeds=2, evaluate_every=0, reset=False)
+    found: dict[str, Any] = {"seeds": config.seed_list}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, world in (("jax", Pendulum()), ("gymnasium", GymWorld("Pendulum-v1"))):
+            found[f"resumed/{name}"] = resumed_alike(replace(small, world=world, evaluation_tasks=()), Path(folder) / name)
+            print(f"resumed bit for bit on {name}: {found[f'resumed/{name}']}", flush=True)
+        for reset in (False, True):
+            path = Path(folder) / f"reset-{reset}"
+            explore(replace(config, reset=reset), path)
+            rows = RunStore.open(path).load_metrics()
+            for key in ("return/swing-up", "model_rmse", "max_epistemic_common", "drift"):
+                table = [[row[key] for row in rows if row["round"] == number] for number in range(1, config.rounds + 1)]
+                found[f"{key}, {'with' if reset else 'without'} resets"] = table
+                print(f"{key}, {'with' if reset else 'without'} resets: {table}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Run what the command line asks for, and write it to a file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("change", "ongoing"))
+    parser.add_argument("--mass", type=float, default=2.0)
+    parser.add_argument("--windows", type=int, nargs="+", default=[0, 200])
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds-after", type=int, default=2, help="rounds on the changed system")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    args = parser.parse_args()
+    found = change(args) if args.what == "change" else ongoing(args)
+    args.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
