@@ -98,6 +98,19 @@ def centres(posterior: Any, seed: int = 0) -> list[int]:
     return [int(number) for number in posterior.centres.used[seed]]
 
 
+def posterior_of(plan: Plan, count: int) -> GPPosterior:
+    """The posterior of one seed, with a leading axis.
+
+    Args:
+        plan: How much to measure.
+        count: Number of measurements.
+    """
+    model = _model(plan)
+    posterior = engine.conditioning(model, *_for_seeds(model, count, 1, plan))()
+    assert isinstance(posterior, GPPosterior)
+    return posterior
+
+
 def planning(plan: Plan) -> Iterator[Row]:
     """One planning step with a Gaussian process on n measurements."""
     model, solver, method = _model(plan), _solver(plan), CONFIG.method

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    constraints,
     ensembles,
     free_play,
     gaussian_process,
@@ -31,6 +32,7 @@ PATHS: dict[str, Measure] = {
     "gp-factor": gaussian_process.factor,
     "gp-planning": gaussian_process.planning,
     "pe-planning": ensembles.planning,
+    "safe-planning": constraints.planning,
     "pe-training": ensembles.training,
     "sac": soft_actor_critic.optimisation,
     "rollout": rollouts.whole,

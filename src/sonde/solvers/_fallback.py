@@ -69,7 +69,7 @@ def begin_safe_search(problem: ControlProblem, search: Any, before: SafeState) -
         search: The planner's search.
         before: The policy's state.
     """
-    return SafeSearch(search, before, jnp.zeros(problem.state_dim, before.rest.dtype), jnp.asarray(False))
+    return SafeSearch(search, before, jnp.zeros(problem.full_dim, before.rest.dtype), jnp.asarray(False))
 
 
 def admissible_or_fallback(

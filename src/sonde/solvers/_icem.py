@@ -6,7 +6,7 @@ iteration: of the previous step, shifted), selects the elites, and moves mean an
 the best one of all iterations of the step.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import equinox as eqx
@@ -35,12 +35,12 @@ class ICEMSearch(eqx.Module):
     kept: Float[Array, "keep H dc"]
     best: Float[Array, "H dc"]
     best_value: Float32[Array, ""]
-    best_violation: Float32[Array, ""] | None = None
-    """How far the best plan violates the constraints, if there are any."""
+    best_violation: Float32[Array, ""]
+    """How far the best plan violates the constraints; 0 where there are none."""
 
 
-FINALISTS = 2
-"""Plans of each iteration that are checked as thoroughly as the one that is acted on, where there are constraints."""
+FINALISTS = 3
+"""Plans that are checked as thoroughly as the one that is acted on, after the last iteration, where there are constraints."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ class ICEM(AnytimePlanner):
         """Start at the mean of the previous step, with the standard deviation reset."""
         no_value = jnp.asarray(-jnp.inf, jnp.float32)
         std = jnp.full_like(state.mean, self.initial_std)
-        violation = None if problem.safety is None else -no_value
+        violation = -no_value if problem.safety is not None else jnp.zeros_like(no_value)
         return ICEMSearch(state.mean, std, state.kept, state.mean, no_value, violation)
 
     def improve(
@@ -144,47 +144,38 @@ class ICEM(AnytimePlanner):
         # ranked in single precision, where nearly equal values are ties and keep their order: the last digits of a double
         # depend on the number of seeds in lockstep, and must not decide
         ranks = jnp.where(usable, values, -jnp.inf).astype(jnp.float32)
-        if problem.safety is None:
-            top_values, top = jax.lax.top_k(ranks, self.elites)
-            elite, best_violation = plans[top], None
-            better = top_values[0] > search.best_value
-        else:
-            top, violation = self._admissible_first(problem, x, plans, ranks, jax.random.fold_in(draws_key, 1))
-            elite, top_values = plans[top], ranks[top]
-            assert search.best_violation is not None
-            as_safe = violation == search.best_violation
-            better = (violation < search.best_violation) | (as_safe & (top_values[0] > search.best_value))
-            best_violation = jnp.where(better, violation, search.best_violation)
-        return ICEMSearch(
+        top, violations = self._elites_of(problem, x, plans, ranks, draws_key)
+        elite, top_values = plans[top], ranks[top]
+        as_safe = violations[0] == search.best_violation
+        better = (violations[0] < search.best_violation) | (as_safe & (top_values[0] > search.best_value))
+        after = ICEMSearch(
             mean=self.momentum * search.mean + (1 - self.momentum) * jnp.mean(elite, axis=0),
             std=self.momentum * search.std + (1 - self.momentum) * jnp.std(elite, axis=0),
             kept=elite[: self.kept_elites],
             best=jnp.where(better, elite[0], search.best),
             best_value=jnp.where(better, top_values[0], search.best_value),
-            best_violation=best_violation,
+            best_violation=jnp.where(better, violations[0], search.best_violation),
         )
+        if problem.safety is None:
+            return after
+        others = tuple(column[: FINALISTS - 1] for column in (elite, top_values, violations))
+        return jax.lax.cond(last, lambda: _best_of(problem, x, after, others), lambda: after)
 
-    def _admissible_first(
+    def _elites_of(
         self,
         problem: ControlProblem,
         x: Float[Array, " dx"],
         plans: Float[Array, "P H dc"],
         ranks: Float32[Array, " P"],
         key: Key[Array, ""],
-    ) -> tuple[Int[Array, " elites"], Float32[Array, ""]]:
-        """The elites, admissible plans by their value before others by their violation, and the violation of the first.
-
-        A few extreme particles follow every plan, and many follow the first ones: the best of these comes first.
-        """
-        assert problem.safety is not None
-        violations = jnp.where(jnp.isfinite(ranks), problem.violations(x, plans, key), jnp.inf).astype(jnp.float32)
+    ) -> tuple[Int[Array, " elites"], Float32[Array, " elites"]]:
+        """The best plans, and how far they violate the constraints: admissible ones by value, then others by violation."""
+        if problem.safety is None:
+            return jax.lax.top_k(ranks, self.elites)[1], jnp.zeros(self.elites, jnp.float32)
+        violations = problem.violations(x, plans, jax.random.fold_in(key, 1))
+        violations = jnp.where(jnp.isfinite(ranks), violations, jnp.inf).astype(jnp.float32)
         top = jnp.lexsort((-ranks, violations))[: self.elites]
-        first = top[:FINALISTS]
-        margins = jax.vmap(lambda plan: problem.worst_margin(x, plan))(plans[first])
-        shortfall = jnp.maximum(problem.safety.margin - margins, 0.0).astype(jnp.float32)
-        thorough = jnp.maximum(violations[first], shortfall)
-        order = jnp.lexsort((-ranks[first], thorough))
-        return top.at[: first.shape[0]].set(first[order]), thorough[order[0]]
+        return top, violations[top]
 
     def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
         """Return the best plan, and the shifted mean and elites for the next step."""
@@ -193,3 +184,14 @@ class ICEM(AnytimePlanner):
             return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
 
         return search.best, ICEMState(shift(search.mean), shift(search.kept))
+
+
+def _best_of(problem: ControlProblem, x: Float[Array, " dx"], search: ICEMSearch, others: tuple[Array, ...]) -> ICEMSearch:
+    """The search with the best of the finalists by a thorough check: its best plan so far, and others of its last iteration."""
+    assert problem.safety is not None
+    found = search.best, search.best_value, search.best_violation
+    plans, values, violations = (jnp.concatenate([one[None], some]) for one, some in zip(found, others, strict=True))
+    margins = jax.vmap(lambda plan: problem.worst_margin(x, plan))(plans)
+    thorough = jnp.maximum(violations, (problem.safety.margin - margins).astype(jnp.float32))
+    first = jnp.lexsort((-values, thorough))[0]
+    return replace(search, best=plans[first], best_value=values[first], best_violation=thorough[first])
