@@ -40,7 +40,15 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: 
     def one(policy, state, x, key, goal):
         return policy.with_goal(goal).act(state, x, jax.random.fold_in(key, step))
 
-    actions, state, planned = lockstep_rollouts(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
+    def follow(policy, state, x, key, goal):
+        return policy.with_goal(goal).follow(state, x, jax.random.fold_in(key, step))
+
+    arguments, due = (policy, state, x.reshape(*keys.shape, -1), keys, goals), policy.due(state)
+    if due is None:
+        actions, state, planned = lockstep_rollouts(one)(*arguments)
+    else:  # copies that restarted an episode may be due at other steps than the rest
+        run = lambda function: lambda: lockstep_rollouts(function)(*arguments)
+        actions, state, planned = jax.lax.cond(jnp.any(due), run(one), run(follow))
     return actions.reshape(keys.size, -1), state, planned.reshape(-1)
 
 

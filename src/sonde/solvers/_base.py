@@ -100,6 +100,29 @@ class Planner(Solver):
             The best plan found, and the planner's next state.
         """
 
+    def due(self, state: Any) -> Bool[Array, "*copies"] | None:
+        """Where `plan` searches, if it does not always do so; elsewhere it does the same as `follow`.
+
+        Args:
+            state: The planner's own state, of one copy of the system or of many.
+
+        Returns:
+            Whether a search is due; None if every step is planned.
+        """
+        del state
+        return None
+
+    def follow(self, state: Any) -> tuple[Float[Array, "H dc"], Any]:
+        """Carry on the last plan, where no search is due.
+
+        Args:
+            state: The planner's own state.
+
+        Returns:
+            The plan from this step on, and the planner's next state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans at every step")
+
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> "PlanningPolicy":
         """A policy that plans when it acts; the same for one seed and for a leading axis S."""
         del data, key
@@ -214,8 +237,23 @@ class PlanningPolicy(AnytimePolicy):
 
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """Take the first action of the best plan."""
+        return self._first_of(*self.planner.plan(self.problem, state, x, self.plan_key(key)), x, key)
+
+    def due(self, state: Any) -> Bool[Array, "*copies"] | None:
+        """Where the planner searches."""
+        return self.planner.due(state)
+
+    def follow(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """Take the next action of the last plan."""
+        return self._first_of(*self.planner.follow(state), x, key)
+
+    def _first_of(
+        self, plan: Float[Array, "H dc"], state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The first action of a plan, the planner's state, and the expected information."""
         imagine_key = jax.random.split(key)[1]
-        plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
         action, expected = first_action(self.problem, plan), jnp.asarray(jnp.nan, x.dtype)
         if self.reports_information:
             expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).predictions))
