@@ -1,7 +1,7 @@
 """What a solver of a control problem must offer.
 
-A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans again at every step; its
-own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
+A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans while the system runs, in general
+at every step; its own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
 """
 
 import abc
@@ -71,7 +71,7 @@ class Solver(abc.ABC):
 
 
 class Planner(Solver):
-    """A solver that plans again at every step."""
+    """A solver that plans while the system runs: at every step, or when a plan is `due`."""
 
     @abc.abstractmethod
     def initial_state(self, problem: ControlProblem) -> Any:
@@ -216,7 +216,7 @@ class AnytimePlanner(Planner):
 
 
 class PlanningPolicy(AnytimePolicy):
-    """Plans at every step and takes the first action of the plan."""
+    """Plans at every step, or when a plan is due, and takes the next action of the plan."""
 
     problem: ControlProblem
     planner: Planner = eqx.field(static=True)
