@@ -1,7 +1,8 @@
 """What a solver of a control problem must offer.
 
-A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans while the system runs, in general
-at every step; its own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
+A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans while the system runs,
+in general at every step; its own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after
+each of them.
 """
 
 import abc

@@ -27,9 +27,8 @@ KINDS = {
 def _planner(solver: Solver) -> str:
     """A solver, in words."""
     if isinstance(solver, ICEM):
-        return (
-            f"iCEM, which plans again {'at every step' if solver.replan_every == 1 else f'every {solver.replan_every} steps'}"
-        )
+        often = "at every step" if solver.replan_every == 1 else f"every {solver.replan_every} steps"
+        return f"iCEM, which plans again {often}"
     return "soft actor-critic, trained on the model" if isinstance(solver, SAC) else type(solver).__name__
 
 
