@@ -23,7 +23,8 @@ def _flop(config: RunConfig, explorer: Explorer) -> int:
     imagination, num_seeds = config.method.imagination, explorer.num_seeds
     assert imagination is not None
     particles = imagination.simulated_particles(config.model.ensemble_size)
-    queries = config.horizon * work.imagined_transitions(solver, particles)
+    searches = -(-config.horizon // solver.replan_every)
+    queries = searches * work.imagined_transitions(solver, particles)
     if isinstance(config.model, ProbabilisticEnsemble):
         return num_seeds * work.ensemble_queries(config.model, *dims, queries)
     return sum(queries * work.gp_query(sum(dims), centres(explorer.posterior, seed)) for seed in range(num_seeds))

@@ -90,7 +90,8 @@ def test_work_of_gaussian_processes_is_the_count_by_hand():
 def test_work_of_a_rollout_uses_the_centres_of_each_seed(monkeypatch):
     config, used = preset("pendulum-gp-lite"), {0: [10, 20, 30], 1: [7, 8, 9]}
     monkeypatch.setattr(rollouts, "centres", lambda posterior, seed: used[seed])
-    queries = config.horizon * work.imagined_transitions(cast(ICEM, config.solver), 1)
+    config = replace(config, horizon=100, solver=ICEM(replan_every=3))
+    queries = 34 * work.imagined_transitions(ICEM(), 1)  # the last search is for a single step
     expected = queries * (work.gp_query(4, used[0]) + work.gp_query(4, used[1]))
     assert rollouts._flop(config, cast(Explorer, SimpleNamespace(num_seeds=2, posterior=None))) == expected
 

@@ -1,5 +1,8 @@
 """iCEM: against the exact optimum of a linear-quadratic problem, and each of its parts on a problem of its own."""
 
+import itertools
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,13 +11,14 @@ import pytest
 from jaxtyping import Array
 
 from control_problems import Linear, clock, midnight, of_action, problem_of
-from sonde import ICEM, SondeError
-from sonde.imagination import MemberTrajectories, Optimistic
+from sonde import ICEM, Controller, SondeError, rollout
+from sonde.imagination import Mean, MemberTrajectories, Optimistic
 from sonde.models import Posterior, Prediction
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem, PlanningPolicy
 from sonde.solvers._base import planned_actions
 from sonde.solvers._icem import ICEMState
+from sonde.worlds import Pendulum
 
 
 @eqx.filter_jit
@@ -307,3 +311,101 @@ def test_eta_is_chosen_to_maximise_the_objective(x64):
     np.testing.assert_allclose(found[:, 1], 1.0, atol=0.02)
     states = eqx.filter_jit(problem.imagine)(midnight(), found, jax.random.key(0)).next_states[0]
     assert states[-1, 0] > 4 + 3.9  # four steps, and four times beta * epistemic = 1
+
+
+# ---- long plans: controls that are held, and plans that are carried on -------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_held_controls_find_the_best_of_all_held_plans(x64):
+    """The reward is convex in the controls, so the best plan is one of the 16 with four held controls of -1 or 1."""
+    problem = problem_of(Linear(jnp.asarray(A), jnp.asarray(B)), TaskReward(lambda x, u, x_next: (x_next[0] + 0.1) ** 2))
+    start, solver = jnp.array([0.0, -0.2]), ICEM(horizon=H, samples=60, elites=6, iterations=6, initial_std=1.0, hold=5)
+    found, _ = plan(solver, problem, solver.initial_state(problem), start, jax.random.key(0))
+    corners = np.repeat(np.array(list(itertools.product((-1.0, 1.0), repeat=4))), 5, axis=1)[:, :, None]
+    values = jax.vmap(lambda controls: jnp.sum(problem.objective.rewards(problem.imagine(start, controls, jax.random.key(0)))))
+    np.testing.assert_allclose(values(found[None])[0], values(corners).max(), rtol=0.01)
+    np.testing.assert_array_equal(found[0::5], found[4::5])
+
+
+@pytest.mark.slow
+def test_a_plan_is_carried_on_until_the_next_is_due(x64):
+    """Its next actions follow, and the search that comes then is the one that starts at the shifted mean and elites."""
+    problem = problem_of(clock(), TaskReward(tracking))
+    every = ICEM(horizon=6, samples=20, elites=5, iterations=2)
+    rare, keys = replace(every, replan_every=3), jax.random.split(jax.random.key(0), 4)
+    x, state = midnight(), rare.initial_state(problem)
+    plans = []
+    for key in keys:
+        found, state = plan(rare, problem, state, x, key)
+        plans.append(found)
+    first, passed_on = plan(every, problem, every.initial_state(problem), x, keys[0])
+    shift = lambda array: jnp.concatenate([array[..., 1:, :], array[..., -1:, :]], axis=-2)
+    np.testing.assert_array_equal(jnp.stack(plans[:3]), jnp.stack([first, shift(first), shift(shift(first))]))
+    passed_on = jax.tree.map(lambda array: shift(shift(array)), passed_on)  # `plan` has shifted it once
+    np.testing.assert_array_equal(plans[3], plan(every, problem, passed_on, x, keys[3])[0])
+
+
+@pytest.mark.slow
+def test_copies_that_restart_plan_while_the_others_carry_on(x64):
+    known = jax.tree.map(lambda array: jnp.stack([array, array]), clock(epistemic=jnp.zeros(()), aleatoric=jnp.zeros(())))
+    solver = ICEM(horizon=6, samples=20, elites=5, iterations=2, replan_every=3)
+    policy = PlanningPolicy(problem_of(known, TaskReward(tracking)), solver)
+
+    def actions(restart_at=None):
+        controller, taken = Controller(policy, jax.random.split(jax.random.key(0), 2), 2), []
+        for step in range(4):
+            if step == restart_at:
+                controller.restart_episodes(np.array([False, True]))
+            taken.append(controller(np.tile(np.asarray(midnight()), (2, 1))))
+        return np.stack(taken)[..., 0]
+
+    straight, restarted = actions(), actions(restart_at=2)
+    np.testing.assert_array_equal(restarted[:, 0], straight[:, 0])
+    assert restarted[2, 1] != straight[2, 1]  # a search at the start of an episode, instead of the third action of a plan
+    assert np.abs(restarted[2, 1]) < 0.4 < straight[2, 1]  # the best actions are 0 there, and sin(2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", [True, False], ids=["host", "compiled"])
+def test_plans_that_are_carried_on_are_not_searched_for(x64, host):
+    """Two seeds in lockstep, six steps: with a search every third step, a third of the rewards is computed."""
+    world, counts = Pendulum(), []
+
+    def counted(x, u, x_next):
+        jax.debug.callback(lambda: counts.append(1))
+        return u[0]
+
+    def searched(replan_every):
+        counts.clear()
+        known = Linear(jnp.zeros((2, 3, 3)), jnp.zeros((2, 3, 1)), jnp.zeros(2), jnp.zeros(2))
+        problem = ControlProblem(known, Mean(), TaskReward(counted), 3, 1)
+        policy = PlanningPolicy(problem, ICEM(horizon=4, samples=6, elites=2, iterations=2, replan_every=replan_every))
+        controller = Controller(policy, jax.random.split(jax.random.key(0), 2), 3)
+        if host:
+            for _ in range(6):
+                controller(np.zeros((2, 3)))
+        else:
+            rollout(world, controller, 6)
+        jax.effects_barrier()
+        return len(counts)
+
+    assert 0 < 3 * searched(3) == searched(1)
+
+
+@pytest.mark.slow
+def test_with_a_budget_every_step_is_planned(x64):
+    known = jax.tree.map(lambda array: array[None], clock(epistemic=jnp.zeros(()), aleatoric=jnp.zeros(())))
+    policy = PlanningPolicy(problem_of(known, TaskReward(tracking)), ICEM(horizon=4, samples=20, elites=5, iterations=3))
+    carried = replace(policy, planner=replace(policy.planner, replan_every=2))
+    both = [Controller(each, jax.random.split(jax.random.key(0), 1), 2, budget=1e6) for each in (policy, carried)]
+    for _ in range(3):
+        np.testing.assert_array_equal(*[controller(np.asarray(midnight())) for controller in both])
+        assert [controller.iterations for controller in both] == [3, 3]
+
+
+@pytest.mark.parametrize("setting", [{"hold": 0}, {"hold": 21}, {"replan_every": 0}, {"replan_every": 21}])
+def test_steps_must_lie_within_the_horizon(setting):
+    (name,) = setting
+    with pytest.raises(SondeError, match=f"{name} must lie in \\[1, horizon\\], and the horizon is 20; got"):
+        ICEM(**setting)

@@ -43,7 +43,16 @@ def _act(policy: Policy, state: Any, x: Array, keys: Array, step: Array, goals: 
         u, state, planned = policy.with_goal(goal).act(state, x, jax.random.fold_in(key, step))
         return u, state, planned, policy.checked(state)
 
-    actions, state, planned, checked = lockstep_rollouts(one)(policy, state, x.reshape(*keys.shape, -1), keys, goals)
+    def follow(policy, state, x, key, goal):
+        u, state, planned = policy.with_goal(goal).follow(state, x, jax.random.fold_in(key, step))
+        return u, state, planned, policy.checked(state)
+
+    arguments, due = (policy, state, x.reshape(*keys.shape, -1), keys, goals), policy.due(state)
+    if due is None:
+        actions, state, planned, checked = lockstep_rollouts(one)(*arguments)
+    else:  # copies that restarted an episode may be due at other steps than the rest
+        run = lambda function: lambda: lockstep_rollouts(function)(*arguments)
+        actions, state, planned, checked = jax.lax.cond(jnp.any(due), run(one), run(follow))
     flat = lambda array: array.reshape(-1)
     return actions.reshape(keys.size, -1), state, flat(planned), jax.tree.map(flat, checked)
 

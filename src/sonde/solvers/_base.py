@@ -1,7 +1,8 @@
 """What a solver of a control problem must offer.
 
-A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans again at every step; its
-own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after each of them.
+A `Solver` (configuration) turns a `ControlProblem` into a policy. A `Planner` is a solver that plans while the system runs,
+in general at every step; its own state lives for one episode. An `AnytimePlanner` does so in iterations and has a plan after
+each of them.
 """
 
 import abc
@@ -86,7 +87,7 @@ class Solver(abc.ABC):
 
 
 class Planner(Solver):
-    """A solver that plans again at every step."""
+    """A solver that plans while the system runs: at every step, or when a plan is `due`."""
 
     keeps_constraints: ClassVar[bool] = True
 
@@ -116,6 +117,29 @@ class Planner(Solver):
         Returns:
             The best plan found, and the planner's next state.
         """
+
+    def due(self, state: Any) -> Bool[Array, "*copies"] | None:
+        """Where `plan` searches, if it does not always do so; elsewhere it does the same as `follow`.
+
+        Args:
+            state: The planner's own state, of one copy of the system or of many.
+
+        Returns:
+            Whether a search is due; None if every step is planned.
+        """
+        del state
+        return None
+
+    def follow(self, state: Any) -> tuple[Float[Array, "H dc"], Any]:
+        """Carry on the last plan, where no search is due.
+
+        Args:
+            state: The planner's own state.
+
+        Returns:
+            The plan from this step on, and the planner's next state.
+        """
+        raise NotImplementedError(f"{type(self).__name__} plans at every step")
 
     def policy(self, problem: ControlProblem, data: Data, key: Key[Array, "*seeds"]) -> "PlanningPolicy":
         """A policy that plans when it acts; the same for one seed and for a leading axis S."""
@@ -210,7 +234,7 @@ class AnytimePlanner(Planner):
 
 
 class PlanningPolicy(AnytimePolicy):
-    """Plans at every step and takes the first action of the plan."""
+    """Plans at every step, or when a plan is due, and takes the next action of the plan."""
 
     problem: ControlProblem
     planner: Planner = eqx.field(static=True)
@@ -258,17 +282,40 @@ class PlanningPolicy(AnytimePolicy):
         Returns:
             The actions to take in this step and the following ones, the policy's next state, and the planner's best plan.
         """
+        return self._acted_on(state, *self.planner.plan(self.problem, self._of_planner(state), x, self.plan_key(key)), x)
+
+    def _of_planner(self, state: Any) -> Any:
+        """The planner's own state."""
+        return state.planner if isinstance(state, SafeState) else state
+
+    def _acted_on(
+        self, state: Any, plan: Float[Array, "H dc"], planner_state: Any, x: Float[Array, " dx"]
+    ) -> tuple[Float[Array, "H du"], Any, Float[Array, "H dc"]]:
+        """The actions of a plan, or those of the fallback; the policy's next state, and the plan."""
         if self.problem.safety is None:
-            plan, state = self.planner.plan(self.problem, state, x, self.plan_key(key))
-            return planned_actions(self.problem, plan), state, plan
-        plan, planner_state = self.planner.plan(self.problem, state.planner, x, self.plan_key(key))
+            return planned_actions(self.problem, plan), planner_state, plan
         actions, state = admissible_or_fallback(self.problem, state, planner_state, x, plan)
         return actions, state, plan
 
     def act(self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
         """Take the first action of the best plan."""
+        return self._first_of(*self.plan(state, x, key), x, key)
+
+    def due(self, state: Any) -> Bool[Array, "*copies"] | None:
+        """Where the planner searches."""
+        return self.planner.due(self._of_planner(state))
+
+    def follow(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """Take the next action of the last plan."""
+        return self._first_of(*self._acted_on(state, *self.planner.follow(self._of_planner(state)), x), x, key)
+
+    def _first_of(
+        self, actions: Float[Array, "H du"], state: Any, plan: Float[Array, "H dc"], x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """The first action, the policy's state, and the expected information of the plan."""
         imagine_key = jax.random.split(key)[1]
-        actions, state, plan = self.plan(state, x, key)
         expected = jnp.asarray(jnp.nan, x.dtype)
         if self.reports_information:
             expected = jnp.mean(information_gain(self.problem.imagine(x, plan, imagine_key).predictions))

@@ -20,11 +20,20 @@ from sonde.solvers._base import AnytimePlanner
 from sonde.solvers._problem import ControlProblem
 
 
+class CarriedPlan(eqx.Module):
+    """A plan that is carried on, shifted to the next step, and how many of its steps are left until the next search."""
+
+    plan: Float[Array, "H dc"]
+    left: Int[Array, "*copies"]
+
+
 class ICEMState(eqx.Module):
     """What one step passes to the next: the mean plan and the elites that are kept (NaN where there are none yet)."""
 
     mean: Float[Array, "H dc"]
     kept: Float[Array, "keep H dc"]
+    carried: CarriedPlan | None = None
+    """None where every step is planned."""
 
 
 class ICEMSearch(eqx.Module):
@@ -69,6 +78,12 @@ class ICEM(AnytimePlanner):
     """Value of a plan: the sum of its rewards, or its largest reward, for each particle; then the mean over particles."""
     use_mean: bool = True
     """Also evaluate the mean itself, in the last iteration."""
+    hold: int = 1
+    """Steps for which the noise of a sampled plan stays as it is. Plans of controls that are held are fewer numbers to search
+    for, and go further from the last plan: for long horizons, and where a single step has little effect."""
+    replan_every: int = 1
+    """Steps of a plan that are carried out before the next search, which leaves more computation for each search; disturbances
+    and errors of the model are seen as late. With a budget or rate every step is planned, since the time for it is there."""
 
     def __post_init__(self):
         """Reject settings that cannot work."""
@@ -80,6 +95,9 @@ class ICEM(AnytimePlanner):
             iterations=self.iterations,
             initial_std=self.initial_std,
         )
+        for name, steps in (("hold", self.hold), ("replan_every", self.replan_every)):
+            if not 1 <= steps <= self.horizon:
+                raise SondeError(f"solver: {name} must lie in [1, horizon], and the horizon is {self.horizon}; got {steps}")
         one_of("solver aggregate", self.aggregate, ("sum", "best"))
         if self.elites > self.samples:
             raise SondeError(f"solver: elites must not exceed samples, got {self.elites} and {self.samples}")
@@ -110,7 +128,35 @@ class ICEM(AnytimePlanner):
     def initial_state(self, problem: ControlProblem) -> ICEMState:
         """A mean of zeros, and no elites from before (NaN, which is never chosen)."""
         mean = jnp.zeros((self.horizon, problem.control_dim))
-        return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan, mean.dtype))
+        carried = CarriedPlan(mean, jnp.asarray(0, jnp.int32)) if self.replan_every > 1 else None
+        return ICEMState(mean, jnp.full((self.kept_elites, *mean.shape), jnp.nan, mean.dtype), carried)
+
+    def due(self, state: ICEMState) -> Bool[Array, "*copies"] | None:
+        """Where no step of the last plan is left."""
+        return None if state.carried is None else state.carried.left == 0
+
+    def follow(self, state: ICEMState) -> tuple[Float[Array, "H dc"], ICEMState]:
+        """Carry the last plan on."""
+        carried = state.carried
+        assert carried is not None
+        left = CarriedPlan(_shifted(carried.plan), carried.left - 1)
+        return carried.plan, ICEMState(_shifted(state.mean), _shifted(state.kept), left)
+
+    def plan(
+        self, problem: ControlProblem, state: ICEMState, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, "H dc"], ICEMState]:
+        """Search where a new plan is due, and carry on the last one otherwise."""
+        search, due = super().plan, self.due(state)
+        if due is None:
+            return search(problem, state, x, key)
+
+        def new() -> tuple[Float[Array, "H dc"], ICEMState]:
+            plan, after = search(problem, state, x, key)
+            left = jnp.asarray(self.replan_every - 1, jnp.int32)
+            return plan, ICEMState(after.mean, after.kept, CarriedPlan(_shifted(plan), left))
+
+        # in lockstep all copies are at the same step, whose number has no batch axis, so that only one branch is computed
+        return jax.lax.cond(due, new, lambda: self.follow(state))
 
     def begin(self, problem: ControlProblem, state: ICEMState) -> ICEMSearch:
         """Start at the mean of the previous step, with the standard deviation reset."""
@@ -132,7 +178,10 @@ class ICEM(AnytimePlanner):
         """Run one iteration with `size` samples."""
         over_steps = jnp.sum if self.aggregate == "sum" else jnp.max
         noise_key, draws_key = jax.random.split(jax.random.fold_in(key, iteration))
-        noise = coloured_noise(noise_key, size, *search.mean.shape, self.exponent)
+        horizon, controls = search.mean.shape
+        noise = coloured_noise(noise_key, size, -(-horizon // self.hold), controls, self.exponent)
+        if self.hold > 1:
+            noise = jnp.repeat(noise, self.hold, axis=1)[:, :horizon]
         sampled = jnp.clip(search.mean + search.std * noise, -1.0, 1.0)
         if self.use_mean:  # in the last iteration it replaces one sample
             sampled = sampled.at[0].set(jnp.where(last, search.mean, sampled[0]))
@@ -179,11 +228,12 @@ class ICEM(AnytimePlanner):
 
     def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
         """Return the best plan, and the shifted mean and elites for the next step."""
+        return search.best, ICEMState(_shifted(search.mean), _shifted(search.kept))
 
-        def shift(plan):  # the last step is repeated
-            return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
 
-        return search.best, ICEMState(shift(search.mean), shift(search.kept))
+def _shifted(plan: Float[Array, "*plans H dc"]) -> Float[Array, "*plans H dc"]:
+    """Plans for the next step; their last step is repeated."""
+    return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
 
 
 def _best_of(problem: ControlProblem, x: Float[Array, " dx"], search: ICEMSearch, others: tuple[Array, ...]) -> ICEMSearch:

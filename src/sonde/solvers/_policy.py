@@ -33,6 +33,33 @@ class Policy(eqx.Module):
             does not plan).
         """
 
+    def due(self, state: Any) -> Bool[Array, "*copies"] | None:
+        """Where `act` plans, if it does not always do so; elsewhere it does the same as `follow`.
+
+        Args:
+            state: The policy's own state, of one copy of the system or of many.
+
+        Returns:
+            Whether a plan is due; None if `act` has nothing to carry on.
+        """
+        del state
+        return None
+
+    def follow(
+        self, state: Any, x: Float[Array, " dx"], key: Key[Array, ""]
+    ) -> tuple[Float[Array, " du"], Any, Float[Array, ""]]:
+        """Choose an action where no plan is due.
+
+        Args:
+            state: The policy's own state.
+            x: State of the system.
+            key: Randomness of this step.
+
+        Returns:
+            As `act`.
+        """
+        return self.act(state, x, key)
+
     def with_goal(self, goal: Float[Array, "*seeds dg"] | None) -> "Policy":
         """The same policy for another goal; policies that do not plan ignore it.
 

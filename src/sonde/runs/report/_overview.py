@@ -13,6 +13,7 @@ from sonde.runs.report._comparison import task_values
 from sonde.runs.report._content import Content, Section
 from sonde.runs.report._html import Markup, joined, number, paragraphs, tag
 from sonde.runs.report._subjects import Subject
+from sonde.solvers import ICEM, SAC, Solver
 from sonde.worlds import has_simulator
 
 KINDS = {
@@ -21,7 +22,14 @@ KINDS = {
     "Auto": "whichever of several models simulates unseen measurements best",
 }
 """What models are, in words."""
-SOLVERS = {"ICEM": "iCEM, which plans again at every step", "SAC": "soft actor-critic, trained on the model"}
+
+
+def _planner(solver: Solver) -> str:
+    """A solver, in words."""
+    if isinstance(solver, ICEM):
+        often = "at every step" if solver.replan_every == 1 else f"every {solver.replan_every} steps"
+        return f"iCEM, which plans again {often}"
+    return "soft actor-critic, trained on the model" if isinstance(solver, SAC) else type(solver).__name__
 
 
 def overview(content: Content) -> Section:
@@ -75,7 +83,6 @@ def _how(subject: Subject, single: bool) -> Markup:
     kind = type(config.model).__name__
     known = {each.__name__ if isinstance(each, type) else type(each).__name__ for each in MODELS.values()}
     model = KINDS.get(kind, f"a {kind}" if kind in known else f"{kind}, a model of one's own")
-    solver = SOLVERS.get(type(config.solver).__name__, type(config.solver).__name__)
     rounds = {row["seed"]: row["round"] for row in subject.last}
     done = sorted(set(rounds.values()))
     lengths = f"{done[0]}" if len(done) == 1 else f"{done[0]} to {done[-1]}"
@@ -91,7 +98,7 @@ def _how(subject: Subject, single: bool) -> Markup:
         if len(rounds) > 1
         else f" with seed {next(iter(rounds))}"
     )
-    planner = "" if config.method.objective is None else f" Plans come from {solver}."
+    planner = "" if config.method.objective is None else f" Plans come from {_planner(config.solver)}."
     initial = f" It started from {_count(subject.initial, 'measurement')} made before." if subject.initial else ""
     return joined(
         joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
