@@ -261,12 +261,11 @@ def without_times(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"seeds": 2, "rollouts": 2}], ids=["one", "several"])
-def test_interrupted_run_ends_with_the_same_bits(tmp_path, changes):
-    config = replace(SAFE, **changes)
+def test_interrupted_run_ends_with_the_same_bits(tmp_path):
+    config = replace(SAFE, seeds=2, rollouts=2)
     whole, parts = (RunStore.create(tmp_path / name, config) for name in ("whole", "parts"))
     run(whole)
-    run(RunStore.open(whole.folder), from_round=1)  # as after a kill in the second round
+    run(RunStore.open(whole.folder), from_round=2)  # as after a kill in the third round
     run(parts)
     assert without_times(whole.load_metrics()) == without_times(parts.load_metrics())
     for one, other in zip(whole.load_data(3), parts.load_data(3), strict=True):
