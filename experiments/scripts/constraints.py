@@ -15,6 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from experiments.short_plans import SHORT_PLANS
 from sonde.evaluation import Learned, TrueDynamics, evaluate
 from sonde.evaluation._constraints import constraint_metrics, safety_named
 from sonde.models import BETA_RULES, Confidence
@@ -30,11 +31,11 @@ SETTINGS = SafetySettings(start="0.3")
 ROUNDS, STEPS = 6, 100
 HELD_OUT = Confidence(holdout=0.2, beta_rule=BETA_RULES["held-out"])
 CASES: dict[str, RunConfig] = {
-    "gp-free": preset("pendulum-gp-lite"),
-    "gp": replace(preset("pendulum-gp-lite"), constraints=CONSTRAINTS, safety=SETTINGS),
-    "gp-held-out": replace(preset("pendulum-gp-lite"), constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
+    "gp-free": SHORT_PLANS,
+    "gp": replace(SHORT_PLANS, constraints=CONSTRAINTS, safety=SETTINGS),
+    "gp-held-out": replace(SHORT_PLANS, constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
     "gp-rkhs": replace(
-        preset("pendulum-gp-lite"),
+        SHORT_PLANS,
         constraints=CONSTRAINTS,
         safety=SETTINGS,
         confidence=Confidence(beta_rule=BETA_RULES["rkhs"]),

@@ -2,7 +2,7 @@
 
     python -m experiments.scripts.draw_robust [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 100] [--out OUT]
 
-Each seed explores two rounds (pendulum-gp-lite), then swings up twice: with a plan on the model's mean and with a robust one.
+Each seed explores two rounds (`experiments.short_plans`), then swings up twice: with a plan on the model's mean and with a robust one.
 Both are also run on the model against adversaries, which gives their guaranteed returns. Values are kept in a .csv beside the
 figure; seeds that it has are not run again. On one core 100 steps of a seed take about a minute; on a GPU run them all at once.
 """
@@ -20,10 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from experiments.short_plans import SHORT_PLANS
 from sonde.control import rollout
 from sonde.evaluation import Learned, TaskSetup, plan_robust_task, plan_task, run_task, score_on_model
 from sonde.imagination import Pessimistic
-from sonde.runs import preset
 from sonde.runs._run import build_explorer
 from sonde.runs.figures import STYLE
 
@@ -57,7 +57,7 @@ def evaluate_plans(seeds: list[int], settings: Settings) -> Iterator[tuple]:
     Yields:
         Rows of the table, for each plan and seed.
     """
-    config = replace(preset("pendulum-gp-lite"), rounds=ROUNDS, first_seed=seeds[0], seeds=len(seeds))
+    config = replace(SHORT_PLANS, rounds=ROUNDS, first_seed=seeds[0], seeds=len(seeds))
     explorer = build_explorer(config)
     for _ in range(ROUNDS):
         explorer.tell(rollout(config.world, explorer.ask(), config.horizon))

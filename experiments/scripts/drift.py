@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from experiments.short_plans import SHORT_PLANS
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import round_keys
 from sonde.control import rollout
@@ -28,7 +29,7 @@ from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
 from sonde.models import Confidence
-from sonde.runs import RunConfig, explore, preset
+from sonde.runs import RunConfig, explore
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore
 from sonde.worlds import GymWorld, Pendulum
@@ -105,7 +106,7 @@ def change(args: argparse.Namespace) -> dict[str, Any]:
     Args:
         args: Arguments of the command line.
     """
-    config = replace(preset("pendulum-gp-lite"), rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
+    config = replace(SHORT_PLANS, rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
     before, after, references = Pendulum(), Pendulum(mass=args.mass), {}
     for world in (before, after):
         oracle, random = (swing_up(config, world, each, 1) for each in (Learned(TrueDynamics(world)), None))
@@ -143,7 +144,7 @@ def ongoing(args: argparse.Namespace) -> dict[str, Any]:
     Args:
         args: Arguments of the command line.
     """
-    config = replace(preset("pendulum-gp-lite"), rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
+    config = replace(SHORT_PLANS, rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
     config = replace(config, evaluation_tasks=("swing-up",))
     small = replace(config, rounds=3, horizon=40, seeds=2, evaluate_every=0, reset=False)
     found: dict[str, Any] = {"seeds": config.seed_list}

@@ -3,7 +3,7 @@
     python -m experiments.scripts.hidden_state                     # seeds 0 to 9
     python -m experiments.scripts.hidden_state --first-seed 100    # development seeds, on which settings were chosen
 
-Each system is explored with the preset pendulum-gp-lite, with the option that it needs and without. After the last round the
+Each system is explored with plans of 20 steps (`experiments.short_plans`), with the option that it needs and without. After the last round the
 swing-up is planned on what was learned. A score of 0 is random actions, 1 is the same planner on the true system with its whole
 state; a seed has solved the task if its score is at least 0.8. The last columns say in how many seeds the test of whiteness
 called the state incomplete after the last round, and what the run says about it.
@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from sonde import Learned, RunConfig, evaluate, preset
+from experiments.short_plans import SHORT_PLANS
+from sonde import Learned, RunConfig, evaluate
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import round_keys
 from sonde.evaluation import normalised_score
@@ -84,7 +85,7 @@ def config_of(case: Case, option: dict[str, int], args: argparse.Namespace) -> R
         option: What of the past belongs to the state.
         args: Options of the command line.
     """
-    config = replace(preset("pendulum-gp-lite"), world=case.world, evaluation_tasks=(TASK,), task_settings=(), **option)
+    config = replace(SHORT_PLANS, world=case.world, evaluation_tasks=(TASK,), task_settings=(), **option)
     seeds = {"first_seed": args.first_seed, "seeds": args.seeds}
     return replace(config, rounds=args.rounds, evaluate_every=args.rounds, **seeds)
 
