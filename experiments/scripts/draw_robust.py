@@ -2,9 +2,10 @@
 
     python -m experiments.scripts.draw_robust [--seeds 40] [--first-seed 0] [--at-once 1] [--beta 2] [--horizon 100] [--out OUT]
 
-Each seed explores two rounds (`experiments.short_plans`), then swings up twice: with a plan on the model's mean and with a robust
-one. Both are also run on the model against adversaries, which gives their guaranteed returns. Values are kept in a .csv beside the
-figure; seeds that it has are not run again. On one core 100 steps of a seed take about a minute; on a GPU run them all at once.
+Each seed explores two rounds (`experiments.short_plans`), then swings up twice: with a plan on the model's mean and with a
+robust one. Both are also run on the model against adversaries, which gives their guaranteed returns. Values are kept in a
+.csv beside the figure; seeds that it has are not run again. On one core 100 steps of a seed take about a minute; on a GPU run
+them all at once.
 """
 
 import argparse

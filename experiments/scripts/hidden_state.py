@@ -3,10 +3,10 @@
     python -m experiments.scripts.hidden_state                     # seeds 0 to 9
     python -m experiments.scripts.hidden_state --first-seed 100    # development seeds, on which settings were chosen
 
-Each system is explored with plans of 20 steps (`experiments.short_plans`), with the option that it needs and without. After the last
-round the swing-up is planned on what was learned. A score of 0 is random actions, 1 is the same planner on the true system with its whole
-state; a seed has solved the task if its score is at least 0.8. The last columns say in how many seeds the test of whiteness
-called the state incomplete after the last round, and what the run says about it.
+Each system is explored with plans of 20 steps (`experiments.short_plans`), with the option that it needs and without. After
+the last round the swing-up is planned on what was learned. A score of 0 is random actions, 1 is the same planner on the true
+system with its whole state; a seed has solved the task if its score is at least 0.8. The last columns say in how many seeds
+the test of whiteness called the state incomplete after the last round, and what the run says about it.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 The true system has mass 1 and friction 0.1. Arms: no prior; a prior with a mass of 1.3 and no friction; the same with unknown
 mass and friction; two wrong priors (reversed gravity, and a wheel without gravity). All use a Gaussian process and plans of
-20 steps (`experiments.short_plans`), or the preset pendulum-pe-lite with --pe. Solved: at least 85 % of the way from random actions
-to the oracle, which plans on the true equations with the same planner; both are means over the seeds.
+20 steps (`experiments.short_plans`), or the preset pendulum-pe-lite with --pe. Solved: at least 85 % of the way from random
+actions to the oracle, which plans on the true equations with the same planner; both are means over the seeds.
 """
 
 import argparse
