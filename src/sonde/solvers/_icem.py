@@ -48,7 +48,7 @@ class ICEMSearch(eqx.Module):
     """How far the best plan violates the constraints; 0 where there are none."""
 
 
-FINALISTS = 3
+FINALISTS = 2
 """Plans that are checked as thoroughly as the one that is acted on, after the last iteration, where there are constraints."""
 
 

@@ -300,12 +300,9 @@ class ControlProblem(eqx.Module):
         return x_next if self.safety.project is None else self.safety.project(x_next)
 
     def _extreme_margins(self, x: Array, plan: Array, etas: Float[Array, "C #H dx"]) -> Float[Array, " C"]:
-        """The smallest margin of a plan along each sequence of corners."""
-        return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta)))(etas)
-
-    def _margins(self, x: Array, plan: Array, eta: Float[Array, "#H dx"]) -> Float[Array, " H"]:
-        """The smallest margin of each step, for one sequence of corners."""
-        return self._margins_of(x, plan, eta, self.plausible)
+        """The smallest margin of a plan along each sequence of corners; they share the prediction of the first step."""
+        first = self.predict(self.posterior, x, self._actions(plan)[0])
+        return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta, self.plausible, first)))(etas)
 
     def _member_margins(self, x: Array, plan: Array) -> Float[Array, " E"]:
         """The smallest margin of a plan if one member of the ensemble were the truth, for each of them."""
@@ -313,38 +310,47 @@ class ControlProblem(eqx.Module):
         def one(number):
             mean = lambda prediction, _: prediction.mean
             problem = replace(self, posterior=self.posterior.member(number))
-            return _smallest(problem._margins_of(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean))
+            return _smallest(problem._margins(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean))
 
         return jax.vmap(one)(jnp.arange(self.posterior.ensemble_size))
 
-    def _margins_of(
-        self, x: Array, plan: Array, eta: Float[Array, "#H dx"], choose: Callable[[Prediction, Array], Array]
+    def _margins(
+        self,
+        x: Array,
+        plan: Array,
+        eta: Float[Array, "#H dx"],
+        choose: Callable[[Prediction, Array], Array],
+        first: Prediction | None = None,
     ) -> Float[Array, " H"]:
+        """The smallest margin of each step, where `choose` takes the next state at a point of the plausible region."""
         safety = self.safety
         assert safety is not None
-        steps = plan.shape[0]
-        actions = jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
+        etas, actions = jnp.broadcast_to(eta, (plan.shape[0], self.state_dim)), self._actions(plan)
 
-        def step(x, inputs):
+        def step(x: Array, inputs: tuple[Array, Array], known: Prediction | None = None):
             u, eta = inputs
-            x_next = choose(self.predict(self.posterior, x, u), eta).astype(x.dtype)
+            x_next = choose(self.predict(self.posterior, x, u) if known is None else known, eta).astype(x.dtype)
             return self.moved(x, u, x_next), safety.smallest_margin(self.observed(x), u, x_next)
 
-        etas = jnp.broadcast_to(eta, (steps, self.state_dim))
-        return jax.lax.scan(step, x, (actions, etas), unroll=min(self.posterior.unroll, steps))[1]
+        x, margin = step(x, (actions[0], etas[0]), first)
+        unroll = max(1, min(self.posterior.unroll, len(actions) - 1))
+        return jnp.concatenate([margin[None], jax.lax.scan(step, x, (actions[1:], etas[1:]), unroll=unroll)[1]])
+
+    def _actions(self, plan: Array) -> Float[Array, "H du"]:
+        return jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
 
     def _attacked_margin(self, x: Array, plan: Array) -> Float[Array, ""]:
         """The smallest margin that a search along gradients finds."""
 
         def rewards(eta):
-            margins = self._margins(x, plan, eta)
+            margins = self._margins(x, plan, eta, self.plausible)
             scale = jax.lax.stop_gradient(jnp.maximum(0.05 * (jnp.max(margins) - jnp.min(margins)), 1e-6))
             soft_minimum = -scale * jax.nn.logsumexp(-margins / scale)
             return jnp.broadcast_to(soft_minimum / plan.shape[0], (1, plan.shape[0]))  # its sum over the steps is attacked
 
         zero = jnp.zeros((plan.shape[0], self.state_dim), plan.dtype)
         eta, _ = worst_case(rewards, zero, ADVERSARY_STEPS)
-        return _smallest(self._margins(x, plan, eta))
+        return _smallest(self._margins(x, plan, eta, self.plausible))
 
 
 def _smallest(margins: Float[Array, " H"]) -> Float[Array, ""]:
