@@ -30,7 +30,7 @@ from sonde.evaluation._windows import reachable_with_past
 from sonde.imagination import Mean, Optimistic, Pessimistic
 from sonde.models import KnownPhysics, Posterior, Prediction, ProbabilisticEnsemble
 from sonde.objectives import InformationGain
-from sonde.runs import Experiment, explore
+from sonde.runs import Callback, Experiment, explore
 from sonde.runs._round_metrics import per_seed
 from sonde.solvers import ControlProblem
 from sonde.worlds import Delayed, Observed, Pendulum
@@ -199,6 +199,13 @@ def tiny_config(world, **changes):
     return RunConfig(world=world, method=method, **{**given, **changes})
 
 
+class Interrupted(Callback):
+    """Ends the program after the first round."""
+
+    def on_round_end(self, round_number, rows):
+        raise KeyboardInterrupt
+
+
 def same(one, other):
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(jax.tree.leaves, (one, other)), strict=True))
 
@@ -215,10 +222,8 @@ def same(one, other):
 def test_run_with_a_past_resumes_bit_identically(world, changes, tmp_path):
     config = tiny_config(world, **changes)
     whole = explore(config, tmp_path / "whole")
-    explore(replace(config, rounds=1, capacity=config.data_capacity), tmp_path / "part")
-    text = (tmp_path / "part" / "config.json").read_text()
-    (tmp_path / "part" / "config.json").write_text((tmp_path / "whole" / "config.json").read_text())
-    assert '"rounds": 1' in text
+    with pytest.raises(KeyboardInterrupt):
+        explore(config, tmp_path / "part", [Interrupted()])
     part = explore(config, tmp_path / "part")
     assert same((whole.data, whole.params), (part.data, part.params))
     for name in ("0001", "0002"):
