@@ -87,15 +87,16 @@ def evaluation_report(
         if evaluation.success is not None:
             columns[f"{name} success"] = evaluation.success
     title = f"{label} after {explorer.transitions} transitions, at most {config.settings_for(task).horizon} steps"
-    console.print(_seeds_table(title, explorer, columns))
+    console.print(title, markup=False, highlight=False)  # as a title of the table it would be broken at the table's width
+    console.print(_seeds_table(explorer, columns))
     if oracle:
         console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
     _save_film(film, task, played["learned"], console)
 
 
-def _seeds_table(title: str, explorer: Explorer, columns: dict[str, np.ndarray]) -> Table:
+def _seeds_table(explorer: Explorer, columns: dict[str, np.ndarray]) -> Table:
     """One row per seed, and their mean."""
-    table = Table("seed", *columns, title=title)
+    table = Table("seed", *columns)
 
     def cell(name: str, value: float) -> str:
         return f"{value:.3f}" if name == "score" or name.endswith("success") else f"{value:.1f}"
