@@ -37,7 +37,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "explorer": (*MODEL_SIDE, "worlds", "control"),
     "evaluation": LOOP,
     "theory": ("data", "models"),
-    "analysis": ("data", "models", "worlds"),
+    "analysis": ("data", "models", "worlds", "control"),
     "runs": BELOW_RUNS,
     "cli": (*BELOW_RUNS, "runs"),
 }

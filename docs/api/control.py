@@ -51,6 +51,13 @@ from sonde.control import start_states
 keys = jax.random.split(jax.random.key(0), (2, 3))  # two seeds with three rollouts each
 print(start_states(world, keys).shape)  # (2, 3, 3)
 
+# %% LinearFeedback
+from sonde.control import LinearFeedback
+
+gain, upright = np.array([[-3.0, 4.0, 1.0]]), np.array([1.0, 0.0, 0.0])
+balance = LinearFeedback(gain, state=upright, action=np.zeros(1))
+print(balance(np.array([0.995, 0.1, 0.0])))  # u = action - gain (x - state), in [-1, 1]
+
 # %% Ongoing
 from sonde.control import Ongoing
 
