@@ -280,9 +280,8 @@ def step_through(
         after = pool.timed(lambda u=u: copies.step(u.copy()))
         x_next = np.array(after.next_states)
         if not np.isfinite(x_next).all():
-            raise SondeError(
-                f"{type(world).__name__}: expected finite next states, got NaN or infinity at step {t} of the rollout"
-            )
+            name = type(world).__name__
+            raise SondeError(f"{name}: expected finite next states, got NaN or infinity at step {t} of the rollout")
         rows.append((x, u, x_next, planned, np.array(after.terminated), np.array(after.truncated), *(policy.checked or ())))
         x = x_next
         if on_step is not None:
