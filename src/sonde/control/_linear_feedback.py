@@ -45,5 +45,5 @@ class LinearFeedback:
         if x.shape != self.state.shape:
             raise SondeError(f"LinearFeedback: the state must have shape {list(self.state.shape)}, got {list(x.shape)}")
         if not np.isfinite(x).all():
-            raise SondeError("LinearFeedback: the state must be finite, got NaN or infinity; check the sensor that delivered it")
+            raise SondeError("LinearFeedback: the state must be finite, got NaN or infinity; check the sensor")
         return np.clip(self.action - self.gain @ (x - self.state), -1.0, 1.0)
