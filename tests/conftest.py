@@ -1,8 +1,8 @@
 """Settings of all tests: types and shapes are checked (jaxtyping with beartype), and compiled programs are shared.
 
-Compiled programs lie in `.cache/jax` of the checkout, where later runs, the workers of pytest-xdist and subprocesses find them.
-Most of the time goes into compilation: tests compile with few optimisations, except those of numerical accuracy, which compile
-as users do.
+Compiled programs lie in the user's cache folder, where later runs, other checkouts, workers and subprocesses
+find them. Most of the time goes into compilation: tests compile with few optimisations, except those of numerical accuracy,
+which compile as users do.
 """
 
 import os
@@ -12,7 +12,8 @@ from pathlib import Path
 
 # these are read when JAX is imported, and subprocesses inherit them
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+_CACHES = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHES / "sonde" / "tests"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 # threads of LAPACK in several processes wait for each other: up to a hundred times slower than one thread each
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
