@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "Adding the development tools ..."
-	@$(PIP) -e '.[dev,mujoco,fetch,data,render,ray]'
+	@$(PIP) -e '.[dev,mujoco,fetch,data,render,ray,logs,onnx,control,fmu]'
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
