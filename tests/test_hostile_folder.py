@@ -27,7 +27,6 @@ COMMANDS = {
     "plot": ("--out", "figure.png"),
     "analyse": (),
     "evaluate": ("--task", "swing-up"),
-    "export": ("--out", "measured.npz"),
 }
 EVIL = """
 import pathlib
@@ -150,12 +149,12 @@ def test_modules_of_sonde_are_no_commands_and_no_gadgets(stranger, monkeypatch, 
 
 def test_allowed_code_runs_and_is_remembered_until_it_changes(stranger, monkeypatch, capfd):
     stranger.change(lambda c: c["world"].update({"class": f"{stranger.evil}:World"}))
-    export = ("export", str(stranger.folder), "--overwrite", "--out", "measured.npz")
-    assert call(monkeypatch, *export) == 2 and not stranger.canary.exists()
-    assert call(monkeypatch, *export, "--allow-code") == 0 and stranger.canary.read_text() == "it ran"
-    assert call(monkeypatch, *export) == 0
+    plot = ("plot", str(stranger.folder), "--out", "figure.png")
+    assert call(monkeypatch, *plot) == 2 and not stranger.canary.exists()
+    assert call(monkeypatch, *plot, "--allow-code") == 0 and stranger.canary.read_text() == "it ran"
+    assert call(monkeypatch, *plot) == 0
     unload()
-    assert call(monkeypatch, *export) == 0
+    assert call(monkeypatch, *plot) == 0
     unload()
     stranger.evil.write_text(stranger.evil.read_text() + "\n# changed\n")
     assert "has changed" in said_by(lambda: RunStore.open(stranger.folder))
@@ -242,7 +241,7 @@ def test_pickles_are_not_read(name, stranger, monkeypatch, capfd):
     (stranger.folder / name).write_bytes(bomb)
     stranger.sign()
     before = stranger.outside()
-    for command in ("analyse", "export") if name.startswith("data") else ("analyse", "resume"):
+    for command in ("analyse", "plot") if name.startswith("data") else ("analyse", "resume"):
         assert call(monkeypatch, command, str(stranger.folder), *COMMANDS[command]) == 2
         assert "Traceback" not in "".join(capfd.readouterr())
     assert stranger.outside() == before and not stranger.canary.exists()

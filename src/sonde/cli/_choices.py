@@ -199,20 +199,29 @@ def _with_part(config: RunConfig, part: str, name: str) -> RunConfig:
     if not any(field.name == path[-1] for field in dataclasses.fields(owner)):
         raise SondeError(f"--{part}: {type(owner).__name__} has no {path[-1]}; choose another {path[0]} first")
     current = getattr(owner, path[-1])
+    changed = _unchecked(owner, path[-1], part_named(part, name, current))
+    return changed if len(path) == 1 else _unchecked(config, path[0], changed)
+
+
+def part_named(part: str, name: str, current: Any) -> Any:
+    """What an option of `PARTS` stands for.
+
+    Args:
+        part: The option, without its dashes.
+        name: A name in its table, or FILE.py:NAME.
+        current: The present value, which keeps its settings if it is of the same kind.
+    """
     table, kind, _ = PARTS[part]
     if is_in_file(name):
         value = _from_file(name)
         if not isinstance(value, kind):
             raise SondeError(f"--{part}: {name} must be a {kind.__name__} or a class of one, got {value!r}")
-    else:
-        one_of(part, name, table)
-        value = method_named(name, config.method) if part == "method" else table[name]
-        if isinstance(value, type):
-            value = current if type(current) is value else value()
-        elif part != "method" and type(current) is type(value):
-            value = current
-    changed = _unchecked(owner, path[-1], value)
-    return changed if len(path) == 1 else _unchecked(config, path[0], changed)
+        return value
+    one_of(part, name, table)
+    value = method_named(name, current) if part == "method" else table[name]
+    if isinstance(value, type):
+        return current if type(current) is value else value()
+    return current if part != "method" and type(current) is type(value) else value
 
 
 def _unchecked(owner: Any, field: str, value: Any) -> Any:

@@ -1,18 +1,26 @@
 """`sonde evaluate DIR --task T`: solve a task with what a run has learned."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
 from sonde._internal.errors import SondeError
 from sonde._internal.user_code import with_absolute_path
+from sonde.cli._answers import GivenCommand
+from sonde.cli._choices import part_named
 from sonde.cli._console import plain_console
-from sonde.evaluation._tasks import task_named
+from sonde.cli._names import known_names
+from sonde.evaluation import TaskSetup
+from sonde.evaluation._oracle import check_oracle
 from sonde.imagination import Pessimistic
 from sonde.models import BetaRule
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
+from sonde.solvers import ICEM, Solver
+from sonde.worlds import has_simulator
+from sonde.worlds._base import Start
 
 
 @dataclass
@@ -31,10 +39,15 @@ class EvaluateArguments:
     """Width of the confidence region for --robust, in epistemic stds; as in the run by default."""
     rollouts: int | None = None
     """Rollouts per seed, each from another start and for another goal, if the task has goals; as in the run by default."""
+    start: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Start a rollout here: the numbers of a state, such as '1 0 -0.5', or the options of a Gymnasium environment's reset as a
+    JSON object; give it several times for several rollouts."""
     video: Path | None = None
     """Film the first seed: FILE.mp4 (needs the extra 'render') or FILE.gif. With --robust, its robust plan."""
     allow_code: bool = False
     """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
+    solver: Solver = field(default_factory=ICEM)
+    """What plans the task, or trains a policy for it: --solver NAME or FILE.py:NAME; as in the run by default."""
 
 
 def main(args: list[str]) -> None:
@@ -43,28 +56,78 @@ def main(args: list[str]) -> None:
     Args:
         args: Words after the command.
     """
-    chosen = tyro.cli(EvaluateArguments, args=args, prog="sonde evaluate")
+    store, solver, rest = _opened(args)
+    default = EvaluateArguments(tyro.MISSING, tyro.MISSING, solver=solver)
+    marks = (tyro.conf.AvoidSubcommands,)
+    chosen = tyro.cli(EvaluateArguments, default=default, args=rest, prog="sonde evaluate", config=marks)
     if chosen.oracle and chosen.robust:
         raise SondeError("evaluate: --oracle and --robust are two reports: ask for one at a time")
-    store = RunStore.open(chosen.folder, chosen.allow_code)
-    _check_beta(chosen.beta, chosen.robust, store.config.confidence.beta_rule)
-    config = store.config if chosen.rollouts is None else replace(store.config, evaluation_rollouts=chosen.rollouts)
-    task = with_absolute_path(chosen.task)
-    task_named(config.world, task)
+    if store is None:
+        raise SondeError("evaluate: name the folder of a run")
+    config = store.config
+    _check_beta(chosen.beta, chosen.robust, config.confidence.beta_rule)
+    setup = _setup(chosen, config)
+    if not store.checkpoints():
+        raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
+    from sonde.runs._evaluation_report import evaluation_report, promise_report, robust_report
+    from sonde.runs._run import restore_explorer
+
+    explorer = restore_explorer(store)
+    if not has_simulator(setup.world):
+        return promise_report(setup, explorer, plain_console())
+    if chosen.robust:
+        beta = _run_beta(config) if chosen.beta is None else chosen.beta
+        return robust_report(config, setup, explorer, beta, plain_console(), chosen.video)
+    evaluation_report(setup, explorer, chosen.oracle, plain_console(), chosen.video)
+
+
+def _opened(args: list[str]) -> tuple[RunStore | None, Solver, list[str]]:
+    """The run, the solver that options then change, and the other words: a solver's options depend on both."""
+    given = GivenCommand(known_names(), "evaluate", args).line
+    rest, words, name = list[str](), iter(args), None
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == "--solver":
+            name = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    store = None
+    solver: Solver = ICEM()
+    if given.positional and not {"-h", "--help"} & set(args):
+        store = RunStore.open(Path(given.positional[0]), "--allow-code" in args)
+        solver = store.config.settings_for(next(iter(given.options.get("--task", ())), "")).solver
+    return store, solver if name is None else part_named("solver", name, solver), rest
+
+
+def _setup(chosen: EvaluateArguments, config: RunConfig) -> TaskSetup:
+    """The task with what was chosen for it; what cannot be done is rejected before anything is computed."""
+    starts = tuple(map(_start, chosen.start))
+    if starts and chosen.rollouts is not None:
+        raise SondeError("evaluate: each --start is a rollout of its own: leave --rollouts out")
+    setup = config.task_setup(with_absolute_path(chosen.task))
+    rollouts = len(starts) or chosen.rollouts or setup.rollouts
+    setup = replace(setup, solver=chosen.solver, rollouts=rollouts, starts=starts)
+    if chosen.oracle:
+        check_oracle(setup.world)
+    if chosen.robust and not has_simulator(setup.world):
+        raise SondeError(f"evaluate: --robust needs a system to run the plans on, and {type(setup.world).__name__} has none")
     if chosen.video is not None:
         from sonde.runs.figures._film import check_film
 
         check_film(chosen.video)
-    if not store.checkpoints():
-        raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
-    from sonde.runs._run import restore_explorer
-    from sonde.runs._summary import evaluation_report, robust_report
+    return setup
 
-    explorer = restore_explorer(store)
-    if chosen.robust:
-        beta = _run_beta(config) if chosen.beta is None else chosen.beta
-        return robust_report(config, explorer, task, beta, plain_console(), chosen.video)
-    evaluation_report(config, explorer, task, chosen.oracle, plain_console(), chosen.video)
+
+def _start(text: str) -> Start:
+    """A start as its words say it."""
+    if text.lstrip().startswith("{"):
+        return text
+    try:
+        return tuple(float(word) for word in text.replace(",", " ").split())
+    except ValueError:
+        raise SondeError(
+            f"--start: expected numbers such as '1 0 -0.5', or a JSON object with options of a reset, got {text!r}"
+        ) from None
 
 
 def _check_beta(beta: float | None, robust: bool, rule: BetaRule | None) -> None:

@@ -1,9 +1,12 @@
 """`sonde export DIR --out FILE`: write the measurements of a run to a file."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
+
+from sonde._internal.consent import allow_code
 
 
 @dataclass
@@ -21,7 +24,7 @@ class ExportArguments:
     overwrite: bool = False
     """Replace the file or dataset if it exists."""
     allow_code: bool = False
-    """Run code of others that the run names, such as FILE.py:NAME; code that you ran before needs no permission."""
+    """Run code of others that the run names, for its labels; measurements are written without it."""
 
 
 def main(args: list[str]) -> None:
@@ -32,8 +35,9 @@ def main(args: list[str]) -> None:
     """
     chosen = tyro.cli(ExportArguments, args=args, prog="sonde export")
     from sonde.runs._export import export_run  # not above: help does not wait for JAX
-    from sonde.runs._store import RunStore
+    from sonde.runs._folder import RunFolder
 
-    store = RunStore.open(chosen.folder, chosen.allow_code)
-    done = export_run(store, chosen.out, seed=chosen.seed, initial_data=chosen.initial_data, overwrite=chosen.overwrite)
+    run = RunFolder.open(chosen.folder)
+    with allow_code() if chosen.allow_code else nullcontext():
+        done = export_run(run, chosen.out, seed=chosen.seed, initial_data=chosen.initial_data, overwrite=chosen.overwrite)
     print(f"Measurements: {done.path} ({done.transitions} transitions in {done.episodes} episodes)")

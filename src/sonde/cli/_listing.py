@@ -104,6 +104,10 @@ def _command(name: str) -> dict[str, Any]:
         options |= {RANGES: {"help": RANGES_HELP, "many": True}}
     if name == "explore":
         options |= _shared_options(RunConfig())
+    if name == "evaluate":
+        options |= {"--solver": {"help": PARTS["solver"].meaning, "takes": "parts"}}
+        for of_solver in dict(_options_of_parts("solver")).values():
+            options |= of_solver
     return {"help": summary, "options": options, "positional": positional}
 
 

@@ -50,7 +50,7 @@ def _check_option(given: GivenCommand, name: str) -> None:
 
 def _is_users_own(given: GivenCommand, name: str) -> bool:
     """Whether an option may belong to a part in a user's file."""
-    chosen = {option: values[-1] for option, values in given.line.options.items() if values} if given.of_systems else {}
+    chosen = {option: values[-1] for option, values in given.line.options.items() if values}
     own = [f"{option}." for option, value in chosen.items() if is_in_file(value)]
     system = given.line.positional[0] if given.line.positional else ""
     return name.startswith((*own, *(["--world."] if is_in_file(system) else [])))

@@ -6,8 +6,8 @@ in parallel: S * R copies of the world, planned for in one compiled call, where 
 """
 
 import contextlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -26,6 +26,7 @@ from sonde.control._simulators import SimulatorPool
 from sonde.data import Trajectory
 from sonde.solvers import Checked, Policy
 from sonde.worlds import HostWorld, JaxWorld, Simulators, World
+from sonde.worlds._base import Start
 
 OnStep = Callable[[int, Simulators], None]
 """on_step(steps taken, simulators): called after each step of a host world."""
@@ -45,10 +46,14 @@ class RolloutSettings:
     """Most copies of the world, over all seeds, at the same time (at least one per seed); the result does not depend on it."""
     first_episode_only: bool = False
     """Stop early once a host world has ended the first episode of every copy."""
+    starts: tuple[Start, ...] = ()
+    """Where each rollout starts, for all seeds; by default the world draws that."""
 
     def __post_init__(self):
         """Reject what cannot be run."""
         whole("rollouts", horizon=self.horizon, count=self.count, max_copies=self.max_copies)
+        if len(self.starts) not in (0, self.count):
+            raise SondeError(f"rollouts: expected a start for each of {self.count} rollout(s), got {len(self.starts)}")
 
 
 class Steps(NamedTuple):
@@ -163,33 +168,48 @@ def run_rollouts(
     """
     count = rollouts.count
     at_once = max(1, rollouts.max_copies // policy.num_seeds)
+    if rollouts.starts and isinstance(world, HostWorld):
+        at_once = 1  # copies are all started alike
     at_once = -(-count // -(-count // at_once))  # in equal parts, because every number of copies compiles a program of its own
     found: list[Trajectory] = []
     with _opened(pool) as pool:
         for start in range(0, count, at_once):
             numbers = range(start, min(start + at_once, count))
             some = policy.for_rollouts(numbers, None if goals is None else goals[:, start : numbers.stop])
-            found += _in_parallel(world, some, rollouts, pool, on_step if start == 0 else None)
+            chosen = replace(rollouts, count=len(numbers), starts=rollouts.starts[start : numbers.stop])
+            found += _in_parallel(world, some, chosen, pool, on_step if start == 0 else None)
     return found
 
 
 def start_states(
-    world: World, keys: Key[Array, "seeds rollouts"], pool: SimulatorPool | None = None
+    world: World, keys: Key[Array, "seeds rollouts"], pool: SimulatorPool | None = None, starts: Sequence[Start] = ()
 ) -> Float[Array, "seeds rollouts dx"]:
     """The states in which rollouts start.
 
     Args:
-        world: The true system.
+        world: The true system; one that Sonde cannot run needs `starts`.
         keys: Randomness of each rollout.
         pool: Simulators to reuse.
+        starts: Where each rollout starts, for all seeds; by default the world draws that.
     """
-    reset_keys = for_purpose(keys, "reset")
-    if isinstance(world, JaxWorld):
-        return jax.vmap(jax.vmap(world.reset))(reset_keys)
-    assert isinstance(world, HostWorld)
-    with _opened(pool) as pool:
-        states = pool.get(world, keys.size).reset(reset_seeds(keys))
-    return jnp.asarray(states).reshape(*keys.shape, -1)
+    if isinstance(world, HostWorld):
+        with _opened(pool) as pool:
+            if not starts:
+                return jnp.asarray(pool.get(world, keys.size).reset(reset_seeds(keys))).reshape(*keys.shape, -1)
+            of_seeds = pool.get(world, keys.shape[0])
+            numbered = enumerate(starts)
+            return jnp.stack([jnp.asarray(of_seeds.reset_at(reset_seeds(keys[:, i]), start)) for i, start in numbered], axis=1)
+    if starts:
+        return jnp.asarray(_for_all_seeds(starts, keys.shape[0]))
+    if not isinstance(world, JaxWorld):
+        raise SondeError(f"{type(world).__name__} has no simulator that could draw starts: name them (--start)")
+    return jax.vmap(jax.vmap(world.reset))(for_purpose(keys, "reset"))
+
+
+def _for_all_seeds(starts: Sequence[Start], num_seeds: int) -> np.ndarray:
+    """The same states [S, R, dx] for all seeds."""
+    states = np.asarray(starts, np.float64)
+    return np.broadcast_to(states, (num_seeds, *states.shape))
 
 
 def reset_seeds(keys: Key[Array, "*any"]) -> list[int]:
@@ -215,12 +235,17 @@ def _in_parallel(
     """The rollouts that a policy has for each seed."""
     if isinstance(world, HostWorld):
         with _opened(pool) as pool:
+            begin = None
+            if rollouts.starts:
+                (only,) = rollouts.starts
+                begin = lambda copies: copies.reset_at(reset_seeds(policy.keys), only)
             try:
-                return step_through(world, policy, rollouts, pool, on_step)
+                return step_through(world, policy, rollouts, pool, on_step, begin)
             except BaseException:
                 pool.discard(world, policy.copies)
                 raise
-    return compiled_trajectories(world, policy, rollouts.horizon)
+    starts = _for_all_seeds(rollouts.starts, policy.num_seeds) if rollouts.starts else None
+    return compiled_trajectories(world, policy, rollouts.horizon, starts)
 
 
 def compiled_trajectories(

@@ -107,7 +107,7 @@ def run_task(
     keys = setup.keys(keys)
     goals = goals_for(setup.task, rollout_keys(keys, range(setup.rollouts)))
     controller = Controller(policy, keys, setup.world.state_dim, spec=setup.spec)
-    rollouts = RolloutSettings(setup.horizon, setup.rollouts, setup.max_copies, first_episode_only=True)
+    rollouts = RolloutSettings(setup.horizon, setup.rollouts, setup.max_copies, True, setup.starts)
     played = run_rollouts(setup.world, controller, rollouts, goals=goals, pool=pool, on_step=on_step)
     # each rollout with its goals [S, dg], if there are any
     with_goals = [(part, () if goals is None else (goals[:, number],)) for number, part in enumerate(played)]

@@ -9,6 +9,20 @@ from sonde.models import JacobianPrediction, Posterior, Prediction
 from sonde.worlds import JaxWorld, World
 
 
+def check_oracle(world: World) -> None:
+    """Reject a world that nothing can be planned on.
+
+    Args:
+        world: The true system.
+    """
+    if not isinstance(world, JaxWorld):
+        name = type(world).__name__
+        raise SondeError(
+            f"{name} is not written in JAX, so it cannot serve as a model: there is no oracle; leave it out, and compare with "
+            "runs of other methods instead"
+        )
+
+
 class TrueDynamics(Posterior):
     """The exact dynamics of a world written in JAX as a posterior; planning on it gives the oracle."""
 
@@ -17,9 +31,7 @@ class TrueDynamics(Posterior):
 
     def __check_init__(self):
         """Reject worlds that are not written in JAX."""
-        if not isinstance(self.world, JaxWorld):
-            name = type(self.world).__name__
-            raise SondeError(f"{name} is not written in JAX, so it cannot serve as a model: there is no oracle")
+        check_oracle(self.world)
 
     def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
         """The true next state, without uncertainty."""

@@ -108,7 +108,7 @@ def _most_robust(
     """The best candidate of each seed, on the starts and goals that the evaluation will have."""
     each = rollout_keys(setup.keys(keys), range(setup.rollouts))
     goals = goals_for(setup.task, each)
-    starts = start_states(setup.world, each, pool)
+    starts = start_states(setup.world, each, pool, setup.starts)
     problem = setup.problem(posterior.differentiable(), with_projection(adversary, setup.world))
     aims = None if goals is None else jnp.asarray(goals)
     return ScoredPolicy(
@@ -134,7 +134,7 @@ def returns_on_mean(
     """
     each = rollout_keys(setup.keys(keys), range(setup.rollouts))
     goals = goals_for(setup.task, each)
-    starts = start_states(setup.world, each, pool)
+    starts = start_states(setup.world, each, pool, setup.starts)
     problem = setup.problem(posterior, with_projection(Pessimistic(), setup.world))
     aims = None if goals is None else jnp.asarray(goals)
     return np.asarray(mean_returns(policy, problem, setup.horizon, starts, each, aims)).mean(axis=1)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from jaxtyping import Array, Key
 
-from sonde._internal.errors import whole
+from sonde._internal.errors import SondeError, whole
 from sonde._internal.past import NO_PAST, Past
 from sonde._internal.randomness import for_purpose
 from sonde._internal.user_code import task_label
@@ -17,6 +17,7 @@ from sonde.models import Posterior
 from sonde.objectives import TaskReward
 from sonde.solvers import ControlProblem, Safety, Solver
 from sonde.worlds import GoalTask, Task, World
+from sonde.worlds._base import Start
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class TaskSetup:
 
     past: Past = NO_PAST
     """What of the past belongs to the state, as it did when the model was learned."""
+    starts: tuple[Start, ...] = ()
+    """Where the rollouts start, one for each, the same for all seeds: a state, or options of a Gymnasium environment's reset as
+    a JSON object. By default the world draws them."""
 
     def __post_init__(self):
         """Reject what cannot be solved."""
@@ -51,6 +55,10 @@ class TaskSetup:
         check_goal_support(self.task, self.solver, self.name)
         if self.safety is not None:
             self.solver.check_constraints()
+        if len(self.starts) not in (0, self.rollouts):
+            raise SondeError(f"evaluation: expected a start for each of {self.rollouts} rollout(s), got {len(self.starts)}")
+        for start in self.starts:
+            self.world.check_start(start)
 
     @classmethod
     def named(cls, world: World, task: str, solver: Solver, horizon: int) -> "TaskSetup":

@@ -48,14 +48,37 @@ def from_json(kind: type[Config], text: str | bytes, source: str) -> Config:
         text: What `to_json` wrote.
         source: Where the text comes from, for error messages.
     """
+    entries = entries_of(text, source)
+    check_code(entries, source)
+    return _build(kind, {key: value for key, value in entries.items() if key != "format"}, source)
+
+
+def entries_of(text: str | bytes, source: str) -> dict[str, Any]:
+    """Read a config without building anything of it.
+
+    Args:
+        text: What `to_json` wrote.
+        source: Where the text comes from, for error messages.
+    """
     entries = parse_json(text, source)
     if not isinstance(entries, dict) or entries.get("format") != FORMAT:
         found = entries.get("format") if isinstance(entries, dict) else None
         raise SondeError(
             f"{source}: expected a config of format {FORMAT}, got {found!r}; it was made by another version of Sonde"
         )
-    check_code(entries, source)
-    return _build(kind, {key: value for key, value in entries.items() if key != "format"}, source)
+    return entries
+
+
+def part_of(kind: type[Config], entry: Any, source: str) -> Config:
+    """Build one part of a config; code that it names is loaded if it may run.
+
+    Args:
+        kind: The class that the part must be of.
+        entry: The part, as `entries_of` gives it.
+        source: Where it comes from, for error messages.
+    """
+    check_code(entry, source)
+    return _decoded(kind, entry, source)
 
 
 def code_of(config: Any) -> list[str]:

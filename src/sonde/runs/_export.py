@@ -1,4 +1,4 @@
-"""Write the measurements of a run to FILE.npz, FILE.csv or minari:DATASET; the model is not loaded.
+"""Write the measurements of a run to FILE.npz, FILE.csv or minari:DATASET; neither model nor code of the run is loaded.
 
 Rows are in the order in which they were measured. An episode of the written file ends where the system was restarted, where a
 round ended, and where the next row does not start in the state that this one led to.
@@ -6,20 +6,20 @@ round ended, and where the next row does not start in the state that this one le
 
 import csv
 import io
-import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
-from sonde.data import Trajectory
-from sonde.runs._codec import to_json
+from sonde.data import SystemSpec, Trajectory
+from sonde.methods import Method
+from sonde.runs._codec import part_of
 from sonde.runs._config import world_label
+from sonde.runs._folder import RunFolder
 from sonde.runs._measurements import EPISODE, MINARI, csv_columns
 from sonde.runs._minari import check_target, write_minari
-from sonde.runs._store import RunStore
 from sonde.worlds import World
 
 
@@ -54,29 +54,25 @@ class Exported(NamedTuple):
 
 
 def export_run(
-    store: RunStore, out: str, *, seed: int | None = None, initial_data: bool = False, overwrite: bool = False
+    run: RunFolder, out: str, *, seed: int | None = None, initial_data: bool = False, overwrite: bool = False
 ) -> Exported:
     """Write what one seed of a run has measured.
 
     Args:
-        store: The run.
+        run: The run.
         out: FILE.npz, FILE.csv or minari:DATASET-v0.
         seed: The seed; by default the first.
         initial_data: Also write, before all others, the measurements that the run started from.
         overwrite: Replace a file or dataset that exists.
     """
-    seeds = store.config.seed_list
-    seed = seeds[0] if seed is None else seed
-    if seed not in seeds:
-        raise SondeError(f"{store.folder} has no seed {seed}; it has {', '.join(map(str, seeds))}")
+    index = run.seed_index(seed)
     _check_target(out, overwrite)
-    measured = _gather(store, seeds.index(seed), initial_data)
+    measured = gathered(run, index, initial_data)
     if out.startswith(MINARI):
-        path = _write_minari(out.removeprefix(MINARI), measured, store, seed, overwrite)
+        path = _write_minari(out.removeprefix(MINARI), measured, run, run.seeds[index], overwrite)
     else:
         path = Path(out).expanduser()
-        world = store.config.world
-        write_atomically(path, _as_csv(measured, world) if path.suffix.lower() == ".csv" else _as_npz(measured))
+        write_atomically(path, _as_csv(measured, run.spec) if path.suffix.lower() == ".csv" else _as_npz(measured))
     return Exported(path, len(measured.states), int(measured.ended.sum()))
 
 
@@ -96,15 +92,24 @@ def _check_target(out: str, overwrite: bool) -> None:
         raise SondeError(f"export: the folder {path.absolute().parent} does not exist; make it first")
 
 
-def _gather(store: RunStore, seed_index: int, initial_data: bool) -> Measured:
-    parts = [_part(trajectory, seed_index) for trajectory in store.load_finished()]
-    first = store.load_initial_data() if initial_data else None
+def gathered(run: RunFolder, seed_index: int, initial_data: bool) -> Measured:
+    """Collect all rows of one seed.
+
+    Args:
+        run: The run.
+        seed_index: Position of the seed.
+        initial_data: Whether the measurements that the run started from come first.
+    """
+    parts = [_part(trajectory, seed_index) for trajectory in run.load_finished()]
+    first = run.load_initial_data()
     if initial_data and first is None:
-        raise SondeError(f"{store.folder} has no initial data: leave out --initial-data")
-    if first is not None:
+        raise SondeError(f"{run.folder} has no initial data: leave out --initial-data")
+    if initial_data and first is not None:
         parts.insert(0, _part(Trajectory(first.states[None], first.actions[None], first.next_states[None]), 0))
+    if not parts and first is not None:
+        raise SondeError(f"{run.folder} has initial data and no finished round: add --initial-data")
     if not parts:
-        raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
+        raise SondeError(f"{run.folder} has no finished round yet: run 'sonde resume {run.folder}' first")
     return Measured(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
@@ -130,8 +135,8 @@ def _as_npz(measured: Measured) -> bytes:
     return buffer.getvalue()
 
 
-def _as_csv(measured: Measured, world: World) -> bytes:
-    names = csv_columns(world)
+def _as_csv(measured: Measured, spec: SystemSpec) -> bytes:
+    names = csv_columns(spec)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([EPISODE, *(label for labels in names.values() for label in labels)])
@@ -140,10 +145,10 @@ def _as_csv(measured: Measured, world: World) -> bytes:
     return text.getvalue().encode()
 
 
-def _write_minari(name: str, measured: Measured, store: RunStore, seed: int, overwrite: bool) -> Path:
+def _write_minari(name: str, measured: Measured, run: RunFolder, seed: int, overwrite: bool) -> Path:
     from sonde import __version__
 
-    config, world = store.config, store.config.world
+    method, world, settings = _labels(run)
     stops = np.flatnonzero(measured.ended) + 1
     episodes = []
     for start, stop in zip([0, *stops[:-1]], stops, strict=True):
@@ -159,16 +164,30 @@ def _write_minari(name: str, measured: Measured, store: RunStore, seed: int, ove
         )
     facts = {
         "author": {"sonde"},
-        "algorithm_name": config.method.name,
+        "algorithm_name": method,
         "description": (
-            f"Measurements that Sonde {__version__} chose ({config.method.name}, seed {seed}) to learn the system "
-            f"{world_label(world)!r}. There is no reward: all rewards are 0. Actions are scaled to [-1, 1]."
+            f"Measurements that Sonde {__version__} chose ({method}, seed {seed}) to learn the system "
+            f"{world!r}. There is no reward: all rewards are 0. Actions are scaled to [-1, 1]."
         ),
-        "world": world_label(world),
-        "world_settings": json.loads(to_json(config))["world"],
-        "method": config.method.name,
+        "world": world,
+        "world_settings": settings,
+        "method": method,
         "seed": seed,
-        "state_names": list(world.state_names),
-        "action_names": list(world.action_names),
+        "state_names": list(run.spec.state_names),
+        "action_names": list(run.spec.action_names),
     }
     return write_minari(name, episodes, facts, overwrite)
+
+
+def _labels(run: RunFolder) -> tuple[str, str, Any]:
+    """Names of method and world, and the world's settings; where its code cannot run, what config.json says."""
+    method, world = (run.entries.get(name) for name in ("method", "world"))
+    named = lambda entry: str(entry.get("label") or entry.get("class", "")).rsplit(":", 1)[-1] if entry else "unknown"
+    try:
+        method_name = part_of(Method, method, "method").name
+    except SondeError:
+        method_name = named(method)
+    try:
+        return method_name, world_label(part_of(World, world, "world")), world
+    except SondeError:
+        return method_name, named(world), world

@@ -6,16 +6,13 @@ DIR/data/initial.sha256        their checksum, in the format of sha256sum
 
 from pathlib import Path
 
-import numpy as np
-import safetensors.numpy
-
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
 from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
-from sonde.data import Trajectory
+from sonde.data import SystemSpec, Trajectory
 from sonde.runs._measurements import MINARI, read_file
 from sonde.runs._minari import read_minari
-from sonde.runs._saved import MEASURED, saved_measurements
+from sonde.runs._saved import MEASURED, measurements_to_bytes, saved_measurements
 from sonde.worlds import World
 
 
@@ -38,15 +35,25 @@ def _paths(folder: Path) -> tuple[Path, Path]:
     return folder / "data" / "initial.safetensors", folder / "data" / "initial.sha256"
 
 
-def save_initial_data(folder: Path, measurements: Trajectory) -> None:
+def initial_data_path(folder: Path) -> Path:
+    """Where a run keeps the measurements that it started from, whether there are any or not.
+
+    Args:
+        folder: Folder of the run.
+    """
+    return _paths(folder)[0]
+
+
+def save_initial_data(folder: Path, measurements: Trajectory, spec: SystemSpec) -> None:
     """Copy initial data into a run.
 
     Args:
         folder: Folder of the run.
         measurements: Transitions [N, ...].
+        spec: The system that was measured.
     """
     path, note = _paths(folder)
-    content = safetensors.numpy.save({name: np.ascontiguousarray(getattr(measurements, name)) for name in MEASURED})
+    content = measurements_to_bytes({name: getattr(measurements, name) for name in MEASURED}, spec)
     write_atomically(path, content)
     write_atomically(note, f"{checksum(content)}  {path.name}\n".encode())
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.measured import EXTREME, real_numbers
-from sonde.data import Trajectory
+from sonde.data import SystemSpec, Trajectory
 from sonde.worlds import World
 
 MINARI = "minari:"
@@ -73,7 +73,7 @@ def absolute_source(source: str) -> str:
     return source if source.startswith(MINARI) else str(Path(source).expanduser().absolute())
 
 
-def columns(world: World) -> dict[str, tuple[str, ...]]:
+def columns(world: World | SystemSpec) -> dict[str, tuple[str, ...]]:
     """Names of the columns of each array in a CSV file.
 
     Args:
@@ -86,7 +86,7 @@ def columns(world: World) -> dict[str, tuple[str, ...]]:
     return {"states": world.state_names, "actions": world.action_names, "next_states": nexts}
 
 
-def csv_columns(world: World) -> dict[str, tuple[str, ...]]:
+def csv_columns(world: World | SystemSpec) -> dict[str, tuple[str, ...]]:
     """The same as `columns`; rejected if two columns would have the same name.
 
     Args:

@@ -1,5 +1,10 @@
-"""Read what a run has saved, as untrusted: names, types and shapes are checked here, so that the rest can rely on them."""
+"""What a run saves: how measurements are written, and how all is read, as untrusted.
 
+Names, types and shapes are checked here, so that the rest can rely on them.
+"""
+
+import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,6 +12,7 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError, first_line
 from sonde._internal.reading import parse_json
+from sonde.data import SystemSpec
 
 MEASURED = ("states", "actions", "next_states")
 """Arrays that measurements always have."""
@@ -14,6 +20,8 @@ FLAGS = ("terminated", "truncated", "fallback")
 """Arrays that they may have, with one entry per step."""
 PLANNED = ("planned_margin",)
 """Numbers that they may have, with one entry per step."""
+NAMES = "names"
+"""Key of the metadata that has the names of states and actions."""
 _COUNTS = ("seed", "round")
 
 
@@ -51,6 +59,45 @@ def saved_measurements(content: bytes, source: str) -> dict[str, np.ndarray]:
         found = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
         raise SondeError(f"{source} does not hold measurements; expected {', '.join(MEASURED)} of equal length, got {found}")
     return arrays
+
+
+def measurements_to_bytes(arrays: Mapping[str, np.ndarray], spec: SystemSpec) -> bytes:
+    """Encode measurements, with the names of their columns: they can be read without the run's config.
+
+    Args:
+        arrays: Arrays by name.
+        spec: The system that was measured.
+    """
+    names = json.dumps({"states": spec.state_names, "actions": spec.action_names})
+    # one entry of metadata: safetensors writes several in random order, and equal runs must give equal files
+    content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return safetensors.numpy.save(content, metadata={NAMES: names})
+
+
+def saved_spec(content: bytes, source: str) -> SystemSpec | None:
+    """The names of states and actions in a file of measurements.
+
+    Args:
+        content: What `measurements_to_bytes` wrote.
+        source: Its path, for error messages.
+
+    Returns:
+        The names; None where the file has none.
+    """
+    arrays = saved_measurements(content, source)
+    length = int.from_bytes(content[:8], "little")
+    header = parse_json(content[8 : 8 + length], source)
+    text = header.get("__metadata__", {}).get(NAMES)
+    if text is None:
+        return None
+    names = parse_json(text, source)
+    listed = [names.get(key) if isinstance(names, dict) else None for key in ("states", "actions")]
+    sizes = [arrays["states"].shape[-1], arrays["actions"].shape[-1]]
+    for each, size in zip(listed, sizes, strict=True):
+        if not isinstance(each, list) or len(each) != size or not all(isinstance(name, str) for name in each):
+            raise SondeError(f"{source}: expected {sizes[0]} names of states and {sizes[1]} of actions, got {text[:200]}")
+    states, actions = (tuple(map(str, each or ())) for each in listed)
+    return SystemSpec(states, actions)
 
 
 def saved_row(line: str | bytes, source: str) -> dict[str, Any]:

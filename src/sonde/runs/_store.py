@@ -20,38 +20,35 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
-import safetensors.numpy
 
 from sonde._internal import consent
-from sonde._internal.errors import SondeError, did_you_mean
+from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
 from sonde._internal.precision import double_precision
-from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, check_text, read_limited
+from sonde._internal.reading import check_text
 from sonde.data import Trajectory
 from sonde.evaluation._tasks import check_goal_support, task_named
-from sonde.runs._checkpoints import Checkpoints, contiguous, data_path
+from sonde.runs._checkpoints import Checkpoints
 from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import RunConfig, with_absolute_paths
-from sonde.runs._initial_data import load_initial_data, read_measurements, save_initial_data
+from sonde.runs._folder import RunFolder, check_complete, read_config
+from sonde.runs._initial_data import read_measurements, save_initial_data
 from sonde.runs._memory import check_memory
-from sonde.runs._metrics_file import DamagedMetrics, append_lines, drop_lines, metrics_path, read_lines, saved_lines
+from sonde.runs._metrics_file import append_lines, drop_lines, saved_lines
 from sonde.runs._place import (
     FOLDERS,
     Draft,
     foreign_entries,
-    is_unfinished,
     locked,
-    reject_links,
     remove_leftovers,
     tidy,
-    wait_until_in_place,
 )
-from sonde.runs._saved import FLAGS, MEASURED, PLANNED, saved_measurements, saved_row
+from sonde.runs._saved import FLAGS, MEASURED, PLANNED, measurements_to_bytes
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
@@ -60,7 +57,7 @@ ARRAYS = (*MEASURED, *FLAGS, *PLANNED)
 Result = TypeVar("Result")
 
 
-class RunStore:
+class RunStore(RunFolder):
     """Reads and writes the folder of one run."""
 
     def __init__(self, folder: Path, config: RunConfig, draft: Draft | None = None):
@@ -71,8 +68,8 @@ class RunStore:
             config: Its config.
             draft: The draft that the folder is, if the run is being started.
         """
-        self.folder, self.config, self._draft = folder, config, draft
-        self._checkpoints = Checkpoints(folder)
+        super().__init__(folder)
+        self.config, self._draft = config, draft
 
     @classmethod
     def start(cls, folder: Path, config: RunConfig, overwrite: bool = False, *, runs_here: bool = True) -> "RunStore":
@@ -94,7 +91,7 @@ class RunStore:
             for name in FOLDERS:
                 (draft.folder / name).mkdir()
             if initial_data is not None:
-                save_initial_data(draft.folder, initial_data)
+                save_initial_data(draft.folder, initial_data, config.world.spec)
             write_atomically(draft.folder / "config.json", text.encode())
         except BaseException:
             draft.discard()
@@ -122,27 +119,16 @@ class RunStore:
 
     @classmethod
     def open(cls, folder: Path, allow_code: bool = False) -> "RunStore":
-        """Open a run that exists.
+        """Open a run that exists, with all parts of its config.
 
         Args:
             folder: Folder of the run.
             allow_code: Whether code that its config names may run, even if the user never allowed it before.
         """
-        wait_until_in_place(folder.absolute())
-        path = folder / "config.json"
-        try:
-            text = read_limited(path, MAX_JSON_BYTES)
-        except OSError:
-            begun = "; its first round was not finished: start it again" if is_unfinished(folder.absolute()) else ""
-            meant = did_you_mean(str(folder), _runs_beside(folder))
-            more = begun or (f";{meant}" if meant else "")
-            raise SondeError(f"{folder} is not the folder of a run: it has no readable config.json{more}") from None
-        reject_links(folder)
+        text = read_config(folder)
         with consent.allow_code() if allow_code else contextlib.nullcontext():
-            store = cls(folder.absolute(), from_json(RunConfig, text, str(path)))
-        missing = [name for name in FOLDERS if not (folder / name).is_dir()]
-        if missing:
-            raise SondeError(f"{folder} is incomplete: it has no {', '.join(missing)}; restore it from a copy")
+            store = cls(folder.absolute(), from_json(RunConfig, text, str(folder / "config.json")))
+        check_complete(folder)
         return store
 
     @contextlib.contextmanager
@@ -186,14 +172,6 @@ class RunStore:
 
     # Measurements
 
-    def data_path(self, round_number: int) -> Path:
-        """Where the measurements of a round are, whether they exist or not.
-
-        Args:
-            round_number: The round, from 1.
-        """
-        return data_path(self.folder, round_number)
-
     def save_data(self, round_number: int, trajectory: Trajectory) -> None:
         """Write the measurements of a round.
 
@@ -203,7 +181,7 @@ class RunStore:
         """
         given = {name: getattr(trajectory, name) for name in ARRAYS}
         arrays = {name: array for name, array in given.items() if array is not None}
-        write_atomically(self.data_path(round_number), safetensors.numpy.save(contiguous(arrays)))
+        write_atomically(self.data_path(round_number), measurements_to_bytes(arrays, self.config.world.spec))
 
     def drop_data(self, round_number: int) -> None:
         """Delete the measurements of a round.
@@ -212,39 +190,6 @@ class RunStore:
             round_number: The round, from 1.
         """
         self.data_path(round_number).unlink(missing_ok=True)
-
-    def has_data(self, round_number: int) -> bool:
-        """Whether the measurements of a round are there, learned from or not.
-
-        Args:
-            round_number: The round, from 1.
-        """
-        return self.data_path(round_number).exists()
-
-    def load_data(self, rounds: int) -> list[Trajectory]:
-        """Read the measurements of the first rounds.
-
-        Args:
-            rounds: Number of rounds to read.
-
-        Returns:
-            One trajectory per round, with arrays [S, T, ...].
-        """
-        return [Trajectory(**_read_arrays(self.data_path(number))) for number in range(1, rounds + 1)]
-
-    def load_initial_data(self) -> Trajectory | None:
-        """Read the measurements [N, ...] that the run started from, if any."""
-        return None if self.config.data is None else load_initial_data(self.folder, self.config.data)
-
-    def load_finished(self) -> list[Trajectory]:
-        """Read the measurements of all finished rounds, checked against the newest checkpoint."""
-
-        def read(newest: int) -> list[Trajectory]:
-            if newest:
-                self._checkpoints.check_data(newest)
-            return self.load_data(newest)
-
-        return self.steadily(read)
 
     def save_policies(self, policies: Mapping[str, Policy]) -> None:
         """Write those policies that are trained and can be used without a planner, in place of the last ones.
@@ -260,10 +205,6 @@ class RunStore:
 
     # Checkpoints
 
-    def checkpoints(self) -> list[int]:
-        """Rounds after which a checkpoint exists, oldest first."""
-        return self._checkpoints.rounds()
-
     def save_checkpoint(self, round_number: int, params: Any) -> None:
         """Write what was learned, which finishes the round; only the last two checkpoints are kept.
 
@@ -273,17 +214,6 @@ class RunStore:
         """
         self._checkpoints.save(round_number, params)
         self.publish()
-
-    def steadily(self, read: Callable[[int], Result]) -> Result:
-        """Read something of the newest checkpoint, also while another process adds to the run.
-
-        Args:
-            read: Called with the round of the newest checkpoint, 0 if there is none.
-
-        Returns:
-            What `read` returns.
-        """
-        return self._checkpoints.steadily(read)
 
     def load_checkpoint(self, round_number: int, like: Any) -> Any:
         """Read what was learned; a checkpoint that is damaged, incomplete or of another run is rejected.
@@ -307,11 +237,6 @@ class RunStore:
 
     # Metrics
 
-    @property
-    def metrics_path(self) -> Path:
-        """The file of metrics, with one JSON object per line."""
-        return metrics_path(self.folder)
-
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Add the metrics of a round, and drop those of later rounds, which were not finished.
 
@@ -319,11 +244,6 @@ class RunStore:
             rows: One dictionary per seed.
         """
         append_lines(self.folder, rows[0]["round"], "".join(json.dumps(row) + "\n" for row in rows).encode())
-
-    def load_metrics(self) -> list[dict[str, Any]]:
-        """Read the metrics of all finished rounds; if any is missing or was changed, all are rejected."""
-        lines = self.steadily(self._metrics_after)
-        return [saved_row(line, str(self.metrics_path)) for text in lines.values() for line in text.splitlines()]
 
     def why_stopped(self) -> str | None:
         """Why the run stopped early by its stopping rule, in words; None if it did not."""
@@ -342,19 +262,6 @@ class RunStore:
         if any(number > round_number for number in saved):  # then the policies are those of a later round
             shutil.rmtree(self.folder / "policies", ignore_errors=True)
         drop_lines(self.folder, lines)
-
-    def _metrics_after(self, round_number: int) -> dict[int, bytes]:
-        """Lines of metrics by round, up to a checkpoint and checked against it."""
-        try:
-            return read_lines(self.folder, round_number)
-        except DamagedMetrics as error:
-            good = max((number for number in self.checkpoints() if number < error.rounds[0]), default=0)
-            if not has_simulator(self.config.world):
-                notes = self.folder / "checkpoints" / "*.json"
-                hint = f"restore it from a copy; or, if data/ is complete, remove {notes}: all rounds are then learned again"
-            else:
-                hint = f"'sonde resume {self.folder} --from-round {good}' computes them again"
-            raise SondeError(f"{error}; {hint}") from None
 
 
 def _checked_config(config: RunConfig) -> str:
@@ -377,18 +284,3 @@ def _check_model(config: RunConfig) -> None:
     """Reject settings of the model that do not fit the system, without computing anything."""
     spec = config.spec
     jax.eval_shape(lambda key: config.model.init(spec.state_dim, spec.input_dim, key), jax.random.key(0))
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    try:
-        return saved_measurements(read_limited(path, MAX_ARRAY_BYTES), str(path))
-    except OSError as error:
-        raise SondeError(f"{path} cannot be read ({error})") from None
-
-
-def _runs_beside(folder: Path) -> list[str]:
-    """Runs in the same folder, as one would name them in place of this one."""
-    try:
-        return [str(folder.with_name(path.parent.name)) for path in folder.absolute().parent.glob("*/config.json")]
-    except (OSError, ValueError):
-        return []

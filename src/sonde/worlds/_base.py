@@ -20,6 +20,9 @@ from sonde.data import SystemSpec
 from sonde.worlds._task import ConstraintFunction, Feedback, GoalTask, RewardFunction, Task
 from sonde.worlds._views import Coordinates, Plane
 
+Start = tuple[float, ...] | str
+"""Where a rollout starts: a state, or options of the reset as a JSON object."""
+
 
 class Transitions(NamedTuple):
     """N separate transitions of a system."""
@@ -148,6 +151,26 @@ class World(abc.ABC):
         """Return minimal coordinates of the system; None if the states are minimal already."""
         return None
 
+    @double_precision
+    def check_start(self, start: Start) -> None:
+        """Reject what no rollout can start from; by default the numbers of a state are expected.
+
+        Args:
+            start: A state [dx], or options of a reset as a JSON object.
+        """
+        expected = f"expected {self.state_dim} finite numbers ({', '.join(self.state_names)})"
+        if isinstance(start, str):
+            raise SondeError(f"start: {type(self).__name__} has no options of a reset, got {start[:200]}; {expected}")
+        x = np.asarray(start, np.float64)
+        if x.shape != (self.state_dim,) or not np.isfinite(x).all():
+            raise SondeError(f"start: {expected}, got {' '.join(f'{value:g}' for value in x) or 'none'}")
+        nearest = np.asarray(self.project(jax.numpy.asarray(x)))
+        if not np.allclose(nearest, x, atol=1e-3):
+            raise SondeError(
+                f"start: {' '.join(f'{value:g}' for value in x)} is no state that {type(self).__name__} can be in; the nearest "
+                f"is {' '.join(f'{value:.4g}' for value in nearest)} ({', '.join(self.state_names)})"
+            )
+
     def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
         """Compute metrics of one exploration episode that do not depend on a model.
 
@@ -275,6 +298,19 @@ class Simulators(abc.ABC):
             States of all copies [S, dx].
         """
 
+    def reset_at(self, seeds: Sequence[int], start: Start) -> np.ndarray:
+        """Seed every copy and start an episode where the caller says; `HostWorld.check_start` has accepted it.
+
+        Args:
+            seeds: One seed per copy.
+            start: A state [dx], or options of the reset as a JSON object.
+
+        Returns:
+            States [S, dx].
+        """
+        del seeds, start
+        raise SondeError(f"{type(self).__name__} cannot start in a chosen state: define its reset_at(seeds, start)")
+
     def show_goal(self, goal: np.ndarray | None) -> None:
         """Set the goal that `render` may show; simulators that cannot show goals ignore it.
 
@@ -298,6 +334,13 @@ class Simulators(abc.ABC):
 
 class HostWorld(World):
     """A system that is stepped outside of JAX."""
+
+    def check_start(self, start: Start) -> None:
+        """Reject all starts, unless a world overrides this and the `reset_at` of its simulators."""
+        raise SondeError(
+            f"start: {type(self).__name__} draws its own starts and cannot be put into a state, got {start}; leave it out "
+            "(worlds written in JAX take a state, Gymnasium environments the options of their reset)"
+        )
 
     @abc.abstractmethod
     def open(self, num_copies: int) -> Simulators:

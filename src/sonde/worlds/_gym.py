@@ -9,7 +9,7 @@ import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.reading import parse_json
-from sonde.worlds._base import HostWorld, Simulators, Transitions
+from sonde.worlds._base import HostWorld, Simulators, Start, Transitions
 from sonde.worlds._views import Plane
 
 REACHABLE_EPISODES = 20
@@ -64,6 +64,16 @@ class GymWorld(HostWorld):
         from sonde.worlds._gym_simulators import read_interface
 
         return read_interface(self.env, self.options)
+
+    def check_start(self, start: Start) -> None:
+        """Accept options of the environment's reset."""
+        expected = "start: a Gymnasium environment takes the options of its reset as a JSON object, such as '{\"high\": 0.2}'"
+        try:
+            options = parse_json(start, "start") if isinstance(start, str) else None
+        except SondeError as error:
+            raise SondeError(f"{expected}, got {start!r} ({error})") from None
+        if not isinstance(options, dict) or "reset_mask" in options:
+            raise SondeError(f"{expected}, got {start!r}")
 
     def open(self, num_copies: int) -> Simulators:
         """Open copies on a vector environment."""

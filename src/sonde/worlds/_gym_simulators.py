@@ -26,7 +26,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.user_code import is_in_file, load_from_file
-from sonde.worlds._base import Simulators, Stepped
+from sonde.worlds._base import Simulators, Start, Stepped
 
 MAX_STATE_DIM = 1000
 """Observations with more numbers are rejected: models and planners are not made for images."""
@@ -250,6 +250,12 @@ class GymSimulators(Simulators):
         """Seed and start every copy."""
         with _named_errors(self.env, "reset"):
             return self.copies.reset(seed=list(seeds))[0]
+
+    def reset_at(self, seeds: Sequence[int], start: Start) -> np.ndarray:
+        """Seed and start every copy with these options of `reset`."""
+        assert isinstance(start, str)
+        with _named_errors(self.env, "reset"):
+            return self.copies.reset(seed=list(seeds), options=json.loads(start))[0]
 
     def step(self, actions: np.ndarray) -> Stepped:
         """Advance every copy."""

@@ -17,7 +17,7 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError, did_you_mean, whole
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
-from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World
+from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Start, Stepped, Transitions, World
 from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._sampling import visited_by_noise
 from sonde.worlds._task import GoalTask, RewardFunction, Task
@@ -46,6 +46,12 @@ class JaxSimulators(Simulators):
         """Start episodes with these seeds."""
         self._keys, self._count = jax.vmap(jax.random.key)(jnp.asarray(seeds, jnp.uint32)), 0
         self._x = np.array(_reset(self._world, self._next_keys()))
+        return self._x.copy()
+
+    def reset_at(self, seeds: Sequence[int], start: Start) -> np.ndarray:
+        """Start episodes with these seeds in a state."""
+        self.reset(seeds)
+        self._x = np.tile(np.asarray(start, np.float64), (self._copies, 1))
         return self._x.copy()
 
     @double_precision
@@ -94,6 +100,9 @@ class _Around(Simulators):
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         return self.inner.reset(seeds)
 
+    def reset_at(self, seeds: Sequence[int], start: Start) -> np.ndarray:
+        return self.inner.reset_at(seeds, start)
+
     def step(self, actions: np.ndarray) -> Stepped:
         return self.inner.step(actions)
 
@@ -120,6 +129,10 @@ class _LateActions(_Around):
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         self._waiting[:] = 0.0
         return super().reset(seeds)
+
+    def reset_at(self, seeds: Sequence[int], start: Start) -> np.ndarray:
+        self._waiting[:] = 0.0
+        return super().reset_at(seeds, start)
 
     def step(self, actions: np.ndarray) -> Stepped:
         arrived, self._waiting = self._waiting[0].copy(), np.concatenate([self._waiting[1:], actions[None]])
@@ -192,6 +205,10 @@ class Delayed(_Wrapper):
         """Reject a delay that is none."""
         super().__post_init__()
         whole("delayed", steps=self.steps)
+
+    def check_start(self, start: Start) -> None:
+        """As the system inside; no action is on its way at the start."""
+        self.world.check_start(start)
 
     @property
     def tasks(self) -> Mapping[str, RewardFunction | Task | GoalTask]:
