@@ -30,9 +30,12 @@ if TYPE_CHECKING:
     from sonde.runs import PRESETS as PRESETS
     from sonde.runs import Callback as Callback
     from sonde.runs import Experiment as Experiment
+    from sonde.runs import Run as Run
     from sonde.runs import RunConfig as RunConfig
     from sonde.runs import explore as explore
+    from sonde.runs import fit as fit
     from sonde.runs import learned_system as learned_system
+    from sonde.runs import load as load
     from sonde.runs import preset as preset
     from sonde.solvers import ICEM as ICEM
     from sonde.solvers import SAC as SAC
@@ -52,7 +55,7 @@ _EXPORTS = {
     "sonde.explorer": "Explorer",
     "sonde.methods": "METHODS Method",
     "sonde.models": "Confidence GaussianProcess ProbabilisticEnsemble",
-    "sonde.runs": "PRESETS Callback Experiment RunConfig explore learned_system preset",
+    "sonde.runs": "PRESETS Callback Experiment Run RunConfig explore fit learned_system load preset",
     "sonde.solvers": "ICEM SAC",
     "sonde.worlds": "GoalTask OwnSystem Task",
 }

@@ -321,7 +321,7 @@ class Explorer:
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:
-        checked = _initial_inputs(measurements.checked(1, self.spec), self.spec)
+        checked = initial_inputs(measurements.checked(1, self.spec), self.spec)
         repeat = lambda array: np.broadcast_to(array, (self.num_seeds, *array.shape[1:]))
         return Trajectory(repeat(checked.states), repeat(checked.actions), repeat(checked.next_states))
 
@@ -394,11 +394,15 @@ class Explorer:
         self.posterior, self.calibration = specialised, calibration
 
 
-def _initial_inputs(measurements: Trajectory, spec: SystemSpec) -> Trajectory:
+def initial_inputs(measurements: Trajectory, spec: SystemSpec) -> Trajectory:
     """Initial data [1, N, ...] with the past, as far as it was measured.
 
     An episode ends where the measurements say so, and where the next row starts elsewhere. What came before its first rows is
     unknown: it may have been cut out of a longer one. They are left out.
+
+    Args:
+        measurements: Transitions [1, N, ...].
+        spec: The system.
     """
     if not spec.past:
         return measurements

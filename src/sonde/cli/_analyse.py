@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tyro
 from rich.console import RenderableType
 from rich.table import Table
@@ -13,6 +14,9 @@ from rich.table import Table
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
 from sonde.cli._console import plain_console
+from sonde.data import Trajectory
+from sonde.runs import RunConfig
+from sonde.runs._judgement import episode_begins
 from sonde.runs._store import RunStore
 
 LEGEND = (
@@ -83,9 +87,19 @@ def _analysis(chosen: AnalyseArguments, store: RunStore) -> dict[str, Any]:
     index = 0 if chosen.seed is None else config.seed_list.index(chosen.seed)
     theory = {"theory": theory_of(explorer, config, index)} if chosen.theory else {}
     truth = {"truth": true_equilibria(explorer, config.world, index, chosen.action)} if chosen.truth else {}
-    last = store.load_finished()[-1]
+    last = next(iter(reversed(store.load_finished())), None) or _first_episode(store, config)
     found = analysis_of(explorer, config, index, chosen.action, chosen.samples, last, chosen.refit)
     return found | truth | theory
+
+
+def _first_episode(store: RunStore, config: RunConfig) -> Trajectory:
+    """The first episode of the measurements that a run without rounds was made from, for all seeds."""
+    measured = store.load_initial_data()
+    assert measured is not None
+    begins = np.flatnonzero(episode_begins(measured.states, measured.next_states))
+    end = begins[1] if len(begins) > 1 else len(measured.states)
+    arrays = (measured.states, measured.actions, measured.next_states)
+    return Trajectory(*(np.repeat(array[None, :end], config.seeds, axis=0) for array in arrays))
 
 
 def _report(found: dict[str, Any]) -> Iterator[RenderableType]:

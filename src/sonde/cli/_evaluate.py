@@ -1,8 +1,8 @@
 """`sonde evaluate DIR --task T`: solve a task with what a run has learned."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import tyro
 
@@ -96,7 +96,13 @@ def _opened(args: list[str]) -> tuple[RunStore | None, Solver, list[str]]:
     if given.positional and not {"-h", "--help"} & set(args):
         store = RunStore.open(Path(given.positional[0]), "--allow-code" in args)
         solver = store.config.settings_for(next(iter(given.options.get("--task", ())), "")).solver
-    return store, solver if name is None else part_named("solver", name, solver), rest
+    if name is not None:
+        solver = part_named("solver", name, solver)
+    known = {f"--solver.{each.name}".replace("_", "-") for each in fields(cast(Any, solver))}
+    wrong = [option for option in given.options if option.startswith("--solver.") and option.replace("_", "-") not in known]
+    if wrong and store is not None:
+        raise SondeError(f"evaluate: {type(solver).__name__} has no option {wrong[0]}; it has {', '.join(sorted(known))}")
+    return store, solver, rest
 
 
 def _setup(chosen: EvaluateArguments, config: RunConfig) -> TaskSetup:

@@ -102,7 +102,13 @@ def _command(name: str) -> dict[str, Any]:
         # options given twice are those of the command: a sweep has several methods
         options = {f"--{part}": {"help": PARTS[part].meaning, "takes": "parts", **_owners(part)} for part in PARTS} | options
         options |= {RANGES: {"help": RANGES_HELP, "many": True}}
-    if name == "explore":
+    if name == "fit":
+        for part in PARTS:
+            options |= {f"--{part}": {"help": PARTS[part].meaning, "takes": "parts"}}
+            for of_part in dict(_options_of_parts(part)).values():
+                options |= of_part
+        options |= {RANGES: {"help": RANGES_HELP, "many": True}}
+    if name in ("explore", "fit"):
         options |= _shared_options(RunConfig())
     if name == "evaluate":
         options |= {"--solver": {"help": PARTS["solver"].meaning, "takes": "parts"}}

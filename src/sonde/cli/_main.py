@@ -20,6 +20,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
 
   demo                     explore a pendulum, then swing it up, with explanations (a few minutes)
   explore SYSTEM           explore a preset, a world, gym:ENV or a system of your own ('sonde explore --help')
+  fit FILE [FILE ...]      make a model from logs alone, judged on a part that it has not seen
   resume DIR               continue a run that was interrupted
   evaluate DIR --task T    solve a task with what a run has learned; film it (--video FILE.mp4), or plan for the worst case
                            (--robust)
@@ -33,7 +34,20 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "report", "sweep", "export", "list", "completion")
+COMMANDS = (
+    "demo",
+    "explore",
+    "fit",
+    "resume",
+    "evaluate",
+    "analyse",
+    "plot",
+    "report",
+    "sweep",
+    "export",
+    "list",
+    "completion",
+)
 WITHOUT_JAX = ("list", "completion")
 
 

@@ -24,6 +24,7 @@ KNOWN: dict[str, str] = {
     "set": "settings",
     "until": "rules",
     "data": "data",
+    "files": "data",
     "out": "files",
 }
 """What texts stand for, by the name of the field; `out` may also be a path, whose help says what of."""

@@ -80,12 +80,13 @@ class Checkpoints:
         """Write a checkpoint, and delete those that are too old to keep.
 
         Args:
-            round_number: The round, from 1.
+            round_number: The round; 0 for what was learned from initial data alone.
             params: The model's params after it, a pytree of arrays.
         """
         note, arrays = self.paths(round_number)
         # what was written in earlier rounds keeps its checksums: damage since then is not made good by computing them again
         before = self._facts(round_number - 1) if round_number > 1 else {"data": []}
+        new = range(max(round_number, 1), round_number + 1)  # none for what was learned from initial data alone
         content = safetensors.numpy.save(contiguous(_named_leaves(params)))
         write_atomically(arrays, content)
         facts = {
@@ -93,7 +94,7 @@ class Checkpoints:
             "round": round_number,
             "config": self._config_checksum(),
             "arrays": checksum(content),
-            "data": [*before["data"], checksum(data_path(self.folder, round_number).read_bytes())],
+            "data": [*before["data"], *(checksum(data_path(self.folder, n).read_bytes()) for n in new)],
             "initial_data": initial_data_checksum(self.folder),
         }
         write_atomically(note, json.dumps(facts, indent=2).encode())

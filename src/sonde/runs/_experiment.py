@@ -19,28 +19,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
 
 from sonde._internal.errors import SondeError
-from sonde._internal.precision import double_precision
-from sonde._internal.user_code import task_label
 from sonde.control import Controller
-from sonde.control._deadline import seconds_per_action
 from sonde.data import Trajectory
-from sonde.evaluation import Learned, TaskSetup, plan_task
 from sonde.evaluation._schema import LATE_ACTIONS
-from sonde.evaluation._tasks import checked_task, sample_goal, task_named
 from sonde.explorer import Explorer
 from sonde.runs._callbacks import Callback, Callbacks, Row
 from sonde.runs._clock import RoundClock
 from sonde.runs._config import EXPLORE, RunConfig, with_absolute_paths
 from sonde.runs._run import learn, open_or_create, restore_explorer
 from sonde.runs._saved import MEASURED
+from sonde.runs._solving import AnyTask, controller_for, setup_of
 from sonde.runs._store import RunStore
 from sonde.solvers import Policy
-from sonde.worlds import GoalTask, RewardFunction, Task, has_simulator
+from sonde.worlds import has_simulator
 
 
 class _Asked(NamedTuple):
@@ -218,10 +212,9 @@ class Experiment:
     def _clock(self) -> RoundClock:
         return RoundClock(self._listeners, self.round + 1)
 
-    @double_precision
     def solve(
         self,
-        task: str | RewardFunction | Task | GoalTask,
+        task: AnyTask,
         budget: float | None = None,
         rate: float | int | None = None,
         goal: np.ndarray | None = None,
@@ -240,25 +233,10 @@ class Experiment:
             The controller to call with states.
         """
         store, explorer = self._parts()
-        budget = seconds_per_action(budget, rate)
-        setup = self._setup(task)
-        goals = _goals(setup.task, goal, explorer.num_seeds, setup.name)
-        policy = plan_task(setup, Learned(explorer.posterior, explorer.recent), explorer.keys())
-        store.save_policies({setup.name: policy})
-        return Controller(policy, setup.keys(explorer.keys()), explorer.spec.state_dim, budget, goals, explorer.spec)
-
-    def _setup(self, task: str | RewardFunction | Task | GoalTask) -> TaskSetup:
-        world = self.config.world
-        if isinstance(task, str):
-            name, asked = task_label(task), task_named(world, task)
-        else:
-            reward = getattr(task, "reward", task)
-            name = getattr(reward, "__name__", type(task).__name__)
-            asked = checked_task(world, task, name)
-        settings = self.config.settings_for(name)
-        imagination = self.config.evaluation_imagination
-        setup = TaskSetup(world, asked, name, settings.solver, settings.horizon, imagination=imagination)
-        return replace(setup, safety=self.config.resolved_safety, past=self.config.past)
+        setup = setup_of(self.config, task)
+        controller = controller_for(setup, explorer, goal, budget, rate)
+        store.save_policies({setup.name: controller.policy})
+        return controller
 
     def _reject_if_finished(self) -> None:
         if self.finished:
@@ -271,15 +249,3 @@ def _same_measurements(one: Trajectory, other: Trajectory) -> bool:
     return all(
         a is b if a is None or b is None else np.array_equal(a, b) for a, b in zip(given(one), given(other), strict=True)
     )
-
-
-def _goals(task: Task | GoalTask, goal: np.ndarray | None, num_seeds: int, name: str) -> Array | None:
-    """The goal for every seed [S, dg]; one that the task cannot have is rejected."""
-    if not isinstance(task, GoalTask):
-        if goal is not None:
-            raise SondeError(f"{name} is a task without a goal, got {goal!r}: leave it out")
-        return None
-    example, given = sample_goal(task, 0), np.asarray(np.nan if goal is None else goal, np.float64)
-    if given.shape != example.shape or not np.isfinite(given).all():
-        raise SondeError(f"{name} is solved for a goal: give goal=, finite numbers such as {example}; got {goal!r}")
-    return jnp.broadcast_to(jnp.asarray(given), (num_seeds, *given.shape))

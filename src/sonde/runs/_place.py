@@ -33,11 +33,11 @@ REPORT = "report.html"
 REPLACED = "replaced"
 """In a draft: a run that was replaced and is being deleted."""
 FILES = {
-    ".": r"config\.json|metrics\.(jsonl|sha256)|\.lock|log\.txt|machines\.jsonl|report\.html",
+    ".": r"config\.json|fit\.json|metrics\.(jsonl|sha256)|\.lock|log\.txt|machines\.jsonl|report\.html",
     "data": r"[0-9]{4,}\.safetensors|initial\.(safetensors|sha256)",
     "checkpoints": r"[0-9]{4,}\.(safetensors|json)",
     "policies": r".+\.safetensors",
-    "figures": r"(curves|states|calibration|theory)\.(png|pdf|svg)",
+    "figures": r"(curves|states|calibration|theory|fit)\.(png|pdf|svg)",
     "tracks": r"[a-z][a-z0-9_-]*\.json",
 }
 """All that Sonde writes into a run: names of files (regular expressions) by folder. What else is there is not Sonde's."""

@@ -104,7 +104,7 @@ def restore_explorer(store: RunStore, round_number: int | None = None) -> Explor
         return store.steadily(lambda newest: restore_explorer(store, newest))
     initial_data = store.load_initial_data()
     explorer = build_explorer(store.config, initial_data)
-    if round_number > 0:
+    if round_number > 0 or 0 in store.checkpoints():
         params = store.load_checkpoint(round_number, explorer.params)
         explorer.restore(store.load_data(round_number), params, initial_data)
     elif initial_data is not None:

@@ -8,6 +8,8 @@
     DIR/policies/swing-up.safetensors  trained policies of the last round, all seeds, to use without planner (`load_policy`)
     DIR/checkpoints/0001.safetensors   what was learned in round 1 and before (the last two are kept)
     DIR/checkpoints/0001.json          its checksums; a checkpoint exists once this file does
+    DIR/checkpoints/0000.*             what was fitted to the initial data, where `sonde fit` made the run
+    DIR/fit.json                       how well that model predicts, where `sonde fit` made the run
     DIR/figures/                       pictures
     DIR/report.html                    the report, once it was asked for
 
@@ -209,7 +211,7 @@ class RunStore(RunFolder):
         """Write what was learned, which finishes the round; only the last two checkpoints are kept.
 
         Args:
-            round_number: The round, from 1.
+            round_number: The round; 0 for what was learned from initial data alone.
             params: The model's params after it.
         """
         self._checkpoints.save(round_number, params)
@@ -226,7 +228,7 @@ class RunStore(RunFolder):
             return self._checkpoints.load(round_number, like)
         except SondeError as error:
             older = [n for n in self.checkpoints() if n < round_number and self._checkpoints.is_usable(n, like)]
-            if not has_simulator(self.config.world):
+            if round_number == 0 or not has_simulator(self.config.world):
                 note, _ = self._checkpoints.paths(round_number)
                 hint = f"restore it from a copy; or, if data/ is complete, remove {note}: the round is then learned again"
             elif older:
