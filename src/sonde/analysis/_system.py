@@ -34,6 +34,9 @@ MAX_POINT_STD = 0.1
 """Equilibria with a larger epistemic std are left out."""
 RANGE_MARGIN = 0.1
 """How far outside the visited range an equilibrium may lie. All four are in units of the visited range of each coordinate."""
+NEIGHBOURS, WIDEST = 16, 0.5
+"""An equilibrium needs a visited point within a box around it that would hold so many of them if they filled the visited range
+evenly; the box reaches at least `RANGE_MARGIN` to each side and at most `WIDEST`."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +239,8 @@ class LearnedSystem:
     ) -> list[Equilibrium]:
         """Find the points at which the predicted mean stays under a constant action.
 
-        Points that the model does not know are left out: those outside the visited range, and those whose epistemic std is more
-        than a tenth of it.
+        Points that the model does not know are left out: those outside of what was visited (`was_visited`), and those whose
+        epistemic std is more than a tenth of the visited range.
 
         Args:
             action: The action [du]; by default zeros.
@@ -251,12 +254,26 @@ class LearnedSystem:
         roots, misses = (np.asarray(array) for array in _search(self.differentiable, self.coordinates, *arguments))
         found: list[Equilibrium] = []
         for q in roots[np.argsort(misses)][: np.sum(misses < STEP_TOLERANCE)]:
-            inside = (q >= self.low - RANGE_MARGIN * self.spread) & (q <= self.high + RANGE_MARGIN * self.spread)
-            if inside.all() and all(self._gap(q, other.point) >= SAME_TOLERANCE for other in found):
+            if self.was_visited(q) and all(self._gap(q, other.point) >= SAME_TOLERANCE for other in found):
                 found.append(self._equilibrium(q, u, samples))
         known = [equilibrium for equilibrium in found if (equilibrium.point_std <= MAX_POINT_STD * self.spread).all()]
         # sorted by states: one angle may come out as pi or as -pi, and the order should not depend on which
         return sorted(known, key=lambda equilibrium: equilibrium.state.tolist())
+
+    @double_precision
+    def was_visited(self, point: np.ndarray) -> bool:
+        """Whether measurements surround a point, or come close to it.
+
+        A model is smooth: where nothing was measured, within the range of the measurements too, its mean may rest although the
+        system does not, and its error bars may be small.
+
+        Args:
+            point: The point in coordinates [d].
+        """
+        inside = (point >= self.low - RANGE_MARGIN * self.spread) & (point <= self.high + RANGE_MARGIN * self.spread)
+        gaps = np.abs(_difference(jnp.asarray(self.visited), jnp.asarray(point), self.coordinates.periods)) / self.spread
+        even = 0.5 * (NEIGHBOURS / len(self.visited)) ** (1 / len(point))
+        return bool(inside.all() and gaps.max(axis=1).min() <= min(max(RANGE_MARGIN, even), WIDEST))
 
     def _gap(self, a: np.ndarray, b: np.ndarray) -> float:
         """Distance of two points in units of the visited range."""
