@@ -15,6 +15,7 @@ from sonde import (
     Confidence,
     Explorer,
     GaussianProcess,
+    OwnSystem,
     ProbabilisticEnsemble,
     SondeError,
     Trajectory,
@@ -111,6 +112,54 @@ def test_sensitivity_agrees_with_rollouts_from_neighbouring_states(true_pendulum
         product = np.stack([deviation[t] for deviation in deviations], axis=1)
         np.testing.assert_allclose(grown.growth[t - 1], np.linalg.svd(product, compute_uv=False), rtol=1e-4)
     np.testing.assert_allclose(grown.rate, np.log(grown.growth[-1, 0]) / 30)
+
+
+# ---- where nobody measured ---------------------------------------------------------------------------------------------------
+
+
+def ring_flow(x: np.ndarray) -> np.ndarray:
+    """Around the origin beyond half a unit, and along the first axis within it: it rests nowhere."""
+    radius = np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.where(radius > 0.5, np.stack([-x[:, 1], x[:, 0]], axis=-1) / radius, [1.0, 0.0])
+
+
+@pytest.mark.slow
+def test_equilibrium_in_the_middle_of_a_ring_of_measurements_is_left_out():
+    """The mean of the model rests there with small error bars, the system does not: nothing was measured within the ring."""
+    rng = np.random.default_rng(0)
+    angle, radius = rng.uniform(-np.pi, np.pi, 200), rng.uniform(0.8, 1.2, 200)
+    x, u = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1), rng.uniform(-1, 1, (200, 1))
+    after = x + 0.1 * ring_flow(x) + np.concatenate([0.05 * u, 0 * u], axis=1)
+    world = OwnSystem(states=("a", "b"), actions=("u",))
+    explorer = Explorer(METHODS["random"], GaussianProcess(rank=0), ICEM(), world.spec, capacity=200)
+    explorer.tell(Trajectory(x, u, after))
+    system = learned_system(explorer, world)
+    assert not system.equilibria()
+    inside = LearnedSystem(system.posterior, world, np.concatenate([x, [[0.0, 0.05]]]))  # as if somebody had been there
+    (spurious,) = inside.equilibria()
+    assert np.linalg.norm(spurious.point) < 0.1 and (spurious.point_std < 0.05).all(), "certain of what is not true"
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 4])
+def test_points_among_even_measurements_count_as_visited(dimensions):
+    """Whatever the number of dimensions; and so do those just outside of the range, but not far from it."""
+    rng = np.random.default_rng(0)
+    world = OwnSystem(states=tuple("abcd"[:dimensions]), actions=("u",))
+    visited = rng.uniform(-1, 1, (300, dimensions))
+    system = LearnedSystem(analysis_posterior(dimensions), world, visited)
+    assert all(system.was_visited(point) for point in rng.uniform(-1, 1, (300, dimensions)))
+    assert system.was_visited(visited[np.argmax(visited[:, 0])] + 0.05 * np.eye(dimensions)[0])
+    assert not system.was_visited(visited[np.argmax(visited[:, 0])] + 0.5 * np.eye(dimensions)[0])
+
+
+def analysis_posterior(dimensions: int) -> Posterior:
+    """A posterior that is not asked."""
+
+    class Unasked(Posterior):
+        def predict(self, x, u):
+            raise AssertionError(f"{dimensions} dimensions: predictions are not needed")
+
+    return Unasked()
 
 
 # ---- learned systems ---------------------------------------------------------------------------------------------------------

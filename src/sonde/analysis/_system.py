@@ -34,9 +34,9 @@ MAX_POINT_STD = 0.1
 """Equilibria with a larger epistemic std are left out."""
 RANGE_MARGIN = 0.1
 """How far outside the visited range an equilibrium may lie. All four are in units of the visited range of each coordinate."""
-NEIGHBOURS, WIDEST = 16, 0.5
-"""An equilibrium needs a visited point within a box around it that would hold so many of them if they filled the visited range
-evenly; the box reaches at least `RANGE_MARGIN` to each side and at most `WIDEST`."""
+NEIGHBOURS = 16
+"""An equilibrium needs a visited point within a box around it that would hold this number of them if they filled the visited
+range evenly; the box reaches at least `RANGE_MARGIN` to each side."""
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ class LearnedSystem:
         inside = (point >= self.low - RANGE_MARGIN * self.spread) & (point <= self.high + RANGE_MARGIN * self.spread)
         gaps = np.abs(_difference(jnp.asarray(self.visited), jnp.asarray(point), self.coordinates.periods)) / self.spread
         even = 0.5 * (NEIGHBOURS / len(self.visited)) ** (1 / len(point))
-        return bool(inside.all() and gaps.max(axis=1).min() <= min(max(RANGE_MARGIN, even), WIDEST))
+        return bool(inside.all() and gaps.max(axis=1).min() <= max(RANGE_MARGIN, even))
 
     def _gap(self, a: np.ndarray, b: np.ndarray) -> float:
         """Distance of two points in units of the visited range."""
