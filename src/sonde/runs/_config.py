@@ -312,7 +312,11 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         config: The config; tasks, environment and initial data may be files.
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
-    data = tuple(map(absolute_source, config.data)) if isinstance(config.data, tuple) else config.data and absolute_source(config.data)
+    data = (
+        tuple(map(absolute_source, config.data))
+        if isinstance(config.data, tuple)
+        else config.data and absolute_source(config.data)
+    )
     world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
     constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety

@@ -4,7 +4,9 @@ A reader turns a file into recordings: named signals with their times. `LogForma
 what units, and what happens where samples are lost; the rest is the same for all formats.
 """
 
-from sonde.runs.logs._format import LogFormat as LogFormat
-from sonde.runs.logs._system import system_of as system_of
+from sonde.runs.logs._check import Channel, LogCheck, SourceCheck, check_logs
+from sonde.runs.logs._findings import Finding
+from sonde.runs.logs._format import LogFormat
+from sonde.runs.logs._system import system_of
 
-__all__ = ["LogFormat", "system_of"]
+__all__ = ["Channel", "Finding", "LogCheck", "LogFormat", "SourceCheck", "check_logs", "system_of"]

@@ -97,9 +97,10 @@ class ArraysLog(LogFile):
     def _times(self, times: np.ndarray, name: str) -> np.ndarray:
         bad = np.flatnonzero(~np.isfinite(times))
         if len(bad):
-            raise SondeError(f"{self.source}: row {bad[0] + self.first}, column {name!r}: expected a time, got {times[bad[0]]:g}")
+            raise SondeError(
+                f"{self.source}: row {bad[0] + self.first}, column {name!r}: expected a time, got {times[bad[0]]:g}"
+            )
         return times
-
 
 
 def _table_shape(shape: tuple[int, ...], samples: int) -> tuple[int, int]:

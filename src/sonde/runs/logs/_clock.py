@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +65,9 @@ def _time_unit(file: LogFile, column: str, given: str | None) -> Unit:
     text = given or file.columns()[column] or split_title(column)[1] or _bare_clock(column)[1] or "s"
     unit = unit_named(text)
     if unit is None or unit.base != "s":
-        raise SondeError(f"{file.source}: the clock {column!r} has the unit [{text}]; expected one of time, such as [ms] or [s]")
+        raise SondeError(
+            f"{file.source}: the clock {column!r} has the unit [{text}]; expected one of time, such as [ms] or [s]"
+        )
     return unit
 
 
@@ -103,16 +105,18 @@ def _time_of_day(text: str) -> float:
     return found.hour * 3600 + found.minute * 60 + found.second + found.microsecond * 1e-6
 
 
-def median_step(tracks: Sequence[Track]) -> float | None:
-    """Median time between samples, over all tracks that have a clock.
+def median_step(track: Track) -> float | None:
+    """Median time between samples.
 
     Args:
-        tracks: The tracks.
+        track: The samples.
 
     Returns:
         Seconds; None without two samples at different times.
     """
-    steps = [np.diff(track.times)[~track.starts[1:]] for track in tracks if track.times is not None]
-    forward = np.concatenate([step[step > 0] for step in steps]) if steps else np.array([])
+    if track.times is None:
+        return None
+    steps = np.diff(track.times)[~track.starts[1:]]
+    forward = steps[steps > 0]
     # rounded to what clocks resolve, so that 0.05 s does not become 0.049999999999998934
-    return float(f"{np.median(forward):.9g}") if len(forward) else None
+    return float(f"{np.median(forward):.6g}") if len(forward) else None

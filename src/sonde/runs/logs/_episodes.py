@@ -17,7 +17,6 @@ from sonde.runs.logs._format import POLYNOMIAL, LogFormat
 from sonde.runs.logs._recording import Recording, Track, stated_unit
 from sonde.runs.logs._segments import SAME, Steps, common_stretches, findings_of, steps_of
 
-
 TURN = 2 * np.pi
 
 

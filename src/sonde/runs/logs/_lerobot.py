@@ -95,7 +95,9 @@ class LeRobotLog(LogFile):
         time = None if clock == NO_TIME else clock or (TIMES if TIMES in self.widths else None)
         if time is not None and time not in self.widths:
             raise self.missing([time])
-        features = list(dict.fromkeys([*(array_and_index(column)[0] for column in columns), EPISODES, *([time] if time else [])]))
+        features = list(
+            dict.fromkeys([*(array_and_index(column)[0] for column in columns), EPISODES, *([time] if time else [])])
+        )
         tables = self._tables(features)
         signals = {column: tables[array_and_index(column)[0]][:, array_and_index(column)[1]] for column in columns}
         episodes = tables[EPISODES][:, 0]

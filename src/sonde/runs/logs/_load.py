@@ -17,9 +17,33 @@ from sonde.runs.logs._episodes import Plan, episodes_of, evaluated
 from sonde.runs.logs._findings import Finding
 from sonde.runs.logs._format import NO_TIME, LogFormat
 from sonde.runs.logs._open import open_log
-from sonde.runs.logs._recording import LogFile, Recording, Track, stated_unit
+from sonde.runs.logs._recording import LogFile, Recording, stated_unit
 from sonde.runs.logs._segments import check_dt
 from sonde.worlds import World
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A source that has been read, before its times are looked at."""
+
+    states: tuple[Column, ...]
+    """Where the states come from."""
+    actions: tuple[Column, ...]
+    """Where the actions come from."""
+    nexts: tuple[Column, ...]
+    """Where the next states come from; none if rows follow each other."""
+    recording: Recording
+    """What was read."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """States, then actions."""
+        return (*self.states, *self.actions)
+
+    @property
+    def step(self) -> float | None:
+        """Median time between samples of the first state, in seconds."""
+        return median_step(self.recording.track_of(self.states[0].source))
 
 
 @dataclass(frozen=True)
@@ -30,24 +54,15 @@ class Loaded:
     """The file or dataset."""
     measured: Trajectory
     """Transitions [N, ...]."""
-    episodes: int
-    """Unbroken stretches in them."""
-    dt: float | None = None
-    """Step of the system in seconds, if it is known."""
-    columns: tuple[Column, ...] = ()
-    """Where states and actions came from; none for files that have them as arrays."""
+    opened: Opened | None = None
+    """What they were made of; None for files that hold transitions as arrays."""
     findings: tuple[Finding, ...] = ()
     """What was noticed."""
 
-
-@dataclass(frozen=True)
-class _Opened:
-    """A source before its times are looked at."""
-
-    states: tuple[Column, ...]
-    actions: tuple[Column, ...]
-    nexts: tuple[Column, ...]
-    recording: Recording
+    @property
+    def episodes(self) -> int:
+        """Unbroken stretches: each row begins in the state that the one before it led to."""
+        return 1 + int((self.measured.next_states[:-1] != self.measured.states[1:]).any(axis=1).sum())
 
 
 def load(sources: Sequence[str], world: World, log: LogFormat) -> list[Loaded]:
@@ -58,19 +73,49 @@ def load(sources: Sequence[str], world: World, log: LogFormat) -> list[Loaded]:
         world: The system that was measured.
         log: How they are read.
     """
+    found = [open_source(source, world, log) for source in sources]
+    dt = step_of(found, world, log)
+    loaded = [one if isinstance(one, Loaded) else transitions_of(one, world, log, dt) for one in found]
+    check_total(loaded)
+    return loaded
+
+
+def open_source(source: str, world: World, log: LogFormat) -> Opened | Loaded:
+    """Read a source; those that hold transitions as arrays are done then.
+
+    Args:
+        source: A file, a folder or a Minari dataset.
+        world: The system that was measured.
+        log: How it is read.
+    """
     _check_names(world, log)
-    found: dict[str, Loaded | _Opened] = {}
-    for source in sources:
-        found[source] = _transitions_as_arrays(source, world, log) or _opened(open_log(source, log), world, log)
-    opened = [one for one in found.values() if isinstance(one, _Opened)]
-    own = world.seconds_per_step
-    tracks = [track for one in opened for track in _timed(one)]
-    dt = log.dt or own or next((one.recording.dt for one in opened if one.recording.dt), None) or median_step(tracks)
-    loaded = [one if isinstance(one, Loaded) else _transitions(one, world, replace(log, dt=dt), own) for one in found.values()]
+    return _transitions_as_arrays(source, world, log) or _opened(open_log(source, log), world, log)
+
+
+def step_of(found: Sequence[Opened | Loaded], world: World, log: LogFormat) -> float | None:
+    """The step of the system in seconds: as given, as simulated, as a dataset states it, or as it was sampled.
+
+    Args:
+        found: All sources.
+        world: The system that was measured.
+        log: How they are read.
+    """
+    opened = [one for one in found if isinstance(one, Opened)]
+    stated = [one.recording.dt for one in opened if one.recording.dt is not None]
+    steps = [one.step for one in opened if one.step is not None]
+    median = float(np.median(steps)) if steps else None
+    return log.dt or world.seconds_per_step or (stated[0] if stated else median)
+
+
+def check_total(loaded: Sequence[Loaded]) -> None:
+    """Reject more transitions than can be learned from.
+
+    Args:
+        loaded: All sources.
+    """
     total = sum(len(one.measured.states) for one in loaded)
     if total > LARGEST:
         raise too_large("data", f"{total:,} in {len(loaded)} sources")
-    return loaded
 
 
 def _check_names(world: World, log: LogFormat) -> None:
@@ -85,18 +130,20 @@ def _check_names(world: World, log: LogFormat) -> None:
         if name in world.action_names and column.function is not None:
             raise SondeError(f"columns: {name!r} is an action, which is logged and not computed; leave out {column.function}")
         if name not in world.action_names and column.limits is not None:
-            raise SondeError(f"columns: {name!r} is a state; a range LOW..HIGH is for actions, a state takes a unit or a factor")
+            raise SondeError(
+                f"columns: {name!r} is a state; a range LOW..HIGH is for actions, a state takes a unit or a factor"
+            )
 
 
 def _transitions_as_arrays(source: str, world: World, log: LogFormat) -> Loaded | None:
     """Files that hold transitions, with the next state of each."""
     if source.startswith(MINARI):
         _reject_columns(source, log)
-        return _loaded(source, read_minari(source.removeprefix(MINARI), world))
+        return Loaded(source, read_minari(source.removeprefix(MINARI), world))
     path = Path(source).expanduser()
     if path.suffix.lower() == ".npz" and path.is_file() and not log.columns:
         if set(MEASURED) & sizes_of(path).keys():
-            return _loaded(source, read_npz(path, world))
+            return Loaded(source, read_npz(path, world))
     return None
 
 
@@ -105,19 +152,10 @@ def _reject_columns(source: str, log: LogFormat) -> None:
         raise SondeError(f"{source}: a Minari dataset has arrays of states and actions, in their order; leave out --columns")
 
 
-def _loaded(source: str, measured: Trajectory) -> Loaded:
-    return Loaded(source, measured, _episodes_in(measured))
-
-
-def _episodes_in(measured: Trajectory) -> int:
-    """Unbroken stretches of transitions: each row begins in the state that the one before it led to."""
-    return 1 + int((measured.next_states[:-1] != measured.states[1:]).any(axis=1).sum())
-
-
 # Columns
 
 
-def _opened(file: LogFile, world: World, log: LogFormat) -> _Opened:
+def _opened(file: LogFile, world: World, log: LogFormat) -> Opened:
     if not log.columns and file.roles() is None:
         csv_columns(world)  # names must tell columns apart
     roles = file.roles() or ((), ())
@@ -133,7 +171,7 @@ def _opened(file: LogFile, world: World, log: LogFormat) -> _Opened:
     recording = file.read(sources, NO_TIME if nexts else log.time_column)
     if not nexts and log.time_column != NO_TIME:
         _check_order(file, recording, states)
-    return _Opened(states, actions, nexts, recording)
+    return Opened(states, actions, nexts, recording)
 
 
 def _resolved(
@@ -173,32 +211,35 @@ def _check_order(file: LogFile, recording: Recording, states: Sequence[Column]) 
 # Transitions
 
 
-def _transitions(opened: _Opened, world: World, log: LogFormat, own: float | None) -> Loaded:
+def transitions_of(opened: Opened, world: World, log: LogFormat, dt: float | None) -> Loaded:
+    """Turn what was read into transitions.
+
+    Args:
+        opened: What was read.
+        world: The system that was measured.
+        log: How it is read.
+        dt: Step of the system in seconds; None if it is not known.
+    """
     recording, findings = opened.recording, list(_of_units(opened))
-    columns = (*opened.states, *opened.actions)
     if opened.nexts:
-        values, rows = evaluated(recording, (*columns, *opened.nexts))
+        values, rows = evaluated(recording, (*opened.columns, *opened.nexts))
         parts, lines = _split(values, world), _split(rows, world)
     else:
-        if log.dt is not None:
-            findings += check_dt(recording.source, log.dt, median_step(_timed(opened)), own, log)
-        episodes, found = episodes_of(recording, Plan(opened.states, opened.actions, log, log.dt))
+        if dt is not None:
+            findings += check_dt(recording.source, dt, opened.step, world.seconds_per_step, log)
+        episodes, found = episodes_of(recording, Plan(opened.states, opened.actions, log, dt))
         findings += found
         if not episodes:
             raise SondeError("; ".join([f"{recording.source}: it has no transitions", *(one.text for one in findings)]))
         parts, lines = _followed([one.values for one in episodes], world), _followed([one.rows for one in episodes], world)
-    titles = {name: [column.source for column in columns] for name, columns in zip(MEASURED, _groups(opened), strict=True)}
+    groups = (opened.states, opened.actions, opened.nexts or opened.states)
+    titles = {name: [column.source for column in columns] for name, columns in zip(MEASURED, groups, strict=True)}
 
     def place(name: str, row: int, column: int) -> str:
         where = f"{recording.row} {lines[name][row, column]}, column {titles[name][column]!r}"
         return f"{where} (an empty cell counts as nan)" if recording.row == "line" else where
 
-    measured = checked(recording.source, parts, world, place)
-    return Loaded(recording.source, measured, _episodes_in(measured), log.dt, columns, tuple(findings))
-
-
-def _groups(opened: _Opened) -> tuple[tuple[Column, ...], ...]:
-    return opened.states, opened.actions, opened.nexts or opened.states
+    return Loaded(recording.source, checked(recording.source, parts, world, place), opened, tuple(findings))
 
 
 def _split(values: np.ndarray, world: World) -> dict[str, np.ndarray]:
@@ -216,18 +257,17 @@ def _followed(episodes: Sequence[np.ndarray], world: World) -> dict[str, np.ndar
     }
 
 
-def _timed(opened: _Opened) -> list[Track]:
-    """The track whose steps are those of the system: that of the first state."""
-    return [opened.recording.track_of(opened.states[0].source)]
-
-
-def _of_units(opened: _Opened) -> Iterator[Finding]:
+def _of_units(opened: Opened) -> Iterator[Finding]:
     recording = opened.recording
-    for column in (*opened.states, *opened.actions):
+    for column in opened.columns:
         text, stated = recording.units.get(column.source), stated_unit(recording, column.source)
         if text is not None and stated is None and column.unit is None and column.limits is None:
             advice = f"values are taken as they are; give another one, or a factor, with --columns {column.name!r}=..."
             yield Finding("note", recording.source, f"the unit [{text}] of {column.source!r} is not known", advice)
-        if stated is not None and column.unit is not None and (stated.base, stated.factor) != (column.unit.base, column.unit.factor):
+        if (
+            stated is not None
+            and column.unit is not None
+            and (stated.base, stated.factor) != (column.unit.base, column.unit.factor)
+        ):
             differ = f"the unit of {column.source!r} is [{text}] in the log and [{column.unit.name}] in the column map"
             yield Finding("warning", recording.source, differ, "the column map counts")

@@ -96,7 +96,9 @@ class LogFile(ABC):
             return name
         bare = [column for column in known if bare_name(column) == name]
         if len(bare) > 1:
-            raise SondeError(f"{self.source}: columns {quoted(bare)} are both called {name!r}; name one with its unit, in quotes")
+            raise SondeError(
+                f"{self.source}: columns {quoted(bare)} are both called {name!r}; name one with its unit, in quotes"
+            )
         return bare[0] if bare else None
 
     def missing(self, names: Sequence[str]) -> SondeError:

@@ -92,7 +92,9 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
     if gaps.any():
         longest, cut = np.nanmax(steps.lengths[gaps]), gaps & steps.breaks
         text = f"{count(int(gaps.sum()), 'gap')} of up to {longest:.4g} steps, before {at(gaps)}"
-        done = f"{count(int(cut.sum()), 'gap')} of more than {log.max_gap} steps begin a new episode, the others are interpolated"
+        done = (
+            f"{count(int(cut.sum()), 'gap')} of more than {log.max_gap} steps begin a new episode, the others are interpolated"
+        )
         yield say("warning", text, done)
 
 

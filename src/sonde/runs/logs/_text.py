@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from sonde._internal.errors import SondeError
-from sonde.runs._measurements import EPISODE, LONGEST_LINE, MOST_COLUMNS, LARGEST, quoted, too_large
+from sonde.runs._measurements import EPISODE, LARGEST, LONGEST_LINE, MOST_COLUMNS, quoted, too_large
 from sonde.runs.logs._clock import NO_CLOCK, Clock, clock_of, clock_parser
 from sonde.runs.logs._format import LogFormat
 from sonde.runs.logs._recording import LogFile, Recording, Track, split_title

@@ -11,10 +11,10 @@ _PREFIXED = {"m": "m", "s": "s", "g": "kg", "N": "N", "V": "V", "A": "A", "W": "
 _PREFIXED |= {"F": "F", "H": "H", "Ohm": "Ohm", "T": "T", "Nm": "Nm", "rad": "rad", "l": "m^3", "L": "m^3", "bar": "Pa"}
 _SCALES = {"g": 1e-3, "l": 1e-3, "L": 1e-3, "bar": 1e5}
 _OTHERS = {
-    **{name: ("rad", math.pi / 180) for name in ("deg", "°", "degree", "degrees")},
-    **{name: ("rad", 2 * math.pi) for name in ("rev", "turn", "turns")},
+    **dict.fromkeys(("deg", "°", "degree", "degrees"), ("rad", math.pi / 180)),
+    **dict.fromkeys(("rev", "turn", "turns"), ("rad", 2 * math.pi)),
     "rpm": ("rad/s", 2 * math.pi / 60),
-    **{name: ("s", 1.0) for name in ("sec", "seconds", "second")},
+    **dict.fromkeys(("sec", "seconds", "second"), ("s", 1.0)),
     "min": ("s", 60.0),
     "h": ("s", 3600.0),
     "in": ("m", 0.0254),
@@ -22,8 +22,8 @@ _OTHERS = {
     "t": ("kg", 1000.0),
     "%": ("1", 0.01),
     "‰": ("1", 0.001),
-    **{name: ("1", 1.0) for name in ("-", "none")},
-    **{name: ("degC", 1.0) for name in ("degC", "°C", "C")},
+    **dict.fromkeys(("-", "none"), ("1", 1.0)),
+    **dict.fromkeys(("degC", "°C", "C"), ("degC", 1.0)),
     "K": ("K", 1.0),
     "Ω": ("Ohm", 1.0),
 }
