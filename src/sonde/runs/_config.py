@@ -22,8 +22,8 @@ from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
-from sonde.runs._measurements import absolute_source
-from sonde.runs.logs._format import LogFormat
+from sonde.runs._measurements import absolute_sources
+from sonde.runs.logs import LogFormat
 from sonde.solvers import ICEM, Safety, SafetySettings, Solver
 from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
@@ -149,6 +149,8 @@ class RunConfig:
             )
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
+        if self.data == ():
+            raise SondeError("config: data names no file; leave it out to start from nothing")
         _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:
@@ -312,11 +314,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         config: The config; tasks, environment and initial data may be files.
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
-    data = (
-        tuple(map(absolute_source, config.data))
-        if isinstance(config.data, tuple)
-        else config.data and absolute_source(config.data)
-    )
+    data = None if config.data is None else absolute_sources(config.data)
     world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
     constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety

@@ -17,7 +17,7 @@ from sonde._internal.files import checksum, write_atomically
 from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
 from sonde.data import Trajectory
 from sonde.runs._saved import MEASURED, saved_measurements
-from sonde.runs.logs._format import LogFormat
+from sonde.runs.logs import LogFormat
 from sonde.runs.logs._load import load
 from sonde.runs.logs._open import expanded
 from sonde.worlds import World

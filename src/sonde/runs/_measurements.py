@@ -33,12 +33,16 @@ Place = Callable[[str, int, int], str]
 """place(array, row, column): where in the source a number is, in words."""
 
 
-def absolute_source(source: str) -> str:
-    """Make a source independent of the working directory.
+def absolute_sources(sources: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Make sources independent of the working directory.
 
     Args:
-        source: A file, a folder, a pattern such as logs/*.csv, or minari:DATASET.
+        sources: Files, folders, patterns such as logs/*.csv, or minari:DATASET; one or several.
     """
+    return _absolute(sources) if isinstance(sources, str) else tuple(map(_absolute, sources))
+
+
+def _absolute(source: str) -> str:
     return source if source.startswith(MINARI) else str(Path(source).expanduser().absolute())
 
 

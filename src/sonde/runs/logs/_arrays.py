@@ -1,4 +1,7 @@
-"""Named arrays: MATLAB's .mat up to version 7, and .npz files of signals. A column of an array [N, k] is called NAME[0] ... [k-1]."""
+"""Named arrays: MATLAB's .mat up to version 7, and .npz files of signals.
+
+The columns of an array [N, k] are called NAME[0], NAME[1], ...
+"""
 
 import functools
 import itertools
@@ -6,7 +9,6 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -25,15 +27,8 @@ HDF5 = b"\x89HDF\r\n\x1a\n"
 class ArraysLog(LogFile):
     """A file of named arrays, all of which have one row per sample."""
 
-    path: Path
-    """The file."""
     first = 0
     """Number of the first row."""
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return str(self.path)
 
     @functools.cached_property
     def shapes(self) -> dict[str, tuple[int, int]]:
@@ -87,7 +82,7 @@ class ArraysLog(LogFile):
         times = None if time is None else self._times(signals[time.column] * time.unit.factor, time.column)
         begins = np.diff(signals[EPISODE], prepend=np.nan) != 0 if episode else None
         rows = np.arange(self.first, self.first + len(next(iter(signals.values()))))
-        return Recording(self.source, (Track({name: signals[name] for name in columns}, rows, times, begins),), "row")
+        return Recording(self.source, (Track({name: signals[name] for name in columns}, rows, times, begins=begins),), "row")
 
     def _check_size(self, name: str) -> None:
         rows, width = self.shapes[name]
@@ -104,13 +99,13 @@ class ArraysLog(LogFile):
 
 
 def _table_shape(shape: tuple[int, ...], samples: int) -> tuple[int, int]:
-    """Samples and columns of an array, which may have them in either order."""
-    rows, width = (*shape, 1, 1)[:2] if shape else (1, 1)
-    return (width, rows) if width == samples and rows != samples else (rows, width)
+    """Samples and columns of an array: vectors lie either way, and tables may have their samples side by side."""
+    rows, width = (*shape, 1, 1)[:2]
+    return (width, rows) if rows == 1 or (width == samples and rows != samples) else (rows, width)
 
 
 def _table(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    table = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
+    table = values.reshape(-1, 1) if values.ndim < 2 else values
     return table if table.shape == shape else table.T
 
 
@@ -170,4 +165,5 @@ class MatLog(ArraysLog):
     def _load(self, names: Sequence[str]) -> Mapping[str, np.ndarray]:
         from scipy.io import loadmat
 
-        return loadmat(self.path, variable_names=list(names))
+        loaded = loadmat(self.path, variable_names=list(names))
+        return {name: loaded[name] for name in names}

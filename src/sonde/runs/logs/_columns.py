@@ -2,8 +2,8 @@
 
     NAME=COLUMN [UNIT] LOW..HIGH * FACTOR + OFFSET
 
-Only NAME=COLUMN is needed. COLUMN may be in cos(...), sin(...), unwrap(...) or d/dt(...), with its unit inside, and in quotation
-marks if it has any of these signs itself.
+Only NAME=COLUMN is needed. COLUMN may be in cos(...), sin(...), unwrap(...) or d/dt(...), with its unit inside, and in
+quotation marks if it has any of these signs itself.
 """
 
 import re

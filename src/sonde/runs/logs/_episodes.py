@@ -185,7 +185,7 @@ def _smooth(recording: Recording, samples: _Samples, grid: np.ndarray | None, be
         return _scaled(samples, values)
     _check_finite(recording, samples)
     turned = np.unwrap(values) if samples.wraps else values
-    found = turned if grid is None else np.interp(grid, samples.times, turned)
+    found = turned if grid is None else np.interp(grid, np.asarray(samples.times), turned)
     if column.function in ("cos", "sin"):
         found = np.cos(found) if column.function == "cos" else np.sin(found)
     elif column.function is None and before is not None:
@@ -197,8 +197,8 @@ def _check_finite(recording: Recording, samples: _Samples) -> None:
     bad = np.flatnonzero(~(np.abs(samples.values) <= EXTREME))
     if len(bad):
         raise SondeError(
-            f"{recording.source}: {recording.row} {samples.rows[bad[0]]}, column {samples.column.source!r} (an empty cell counts "
-            f"as nan): expected a finite number, got {samples.values[bad[0]]:.6g}; repair or drop that row"
+            f"{recording.source}: {recording.row} {samples.rows[bad[0]]}, column {samples.column.source!r} (an empty cell "
+            f"counts as nan): expected a finite number, got {samples.values[bad[0]]:.6g}; repair or drop that row"
         )
 
 

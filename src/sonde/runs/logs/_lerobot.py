@@ -28,14 +28,6 @@ EPISODES, TIMES = "episode_index", "timestamp"
 class LeRobotLog(LogFile):
     """A LeRobot dataset."""
 
-    path: Path
-    """Its folder."""
-
-    @property
-    def source(self) -> str:
-        """The folder."""
-        return str(self.path)
-
     @functools.cached_property
     def info(self) -> Mapping[str, Any]:
         """Content of meta/info.json."""
@@ -105,7 +97,7 @@ class LeRobotLog(LogFile):
         fps = self.info.get("fps")
         dt = 1 / fps if isinstance(fps, int | float) and 0 < fps < 1e9 else None
         times = tables[time][:, 0] if time else None
-        return Recording(self.source, (Track(signals, np.arange(len(episodes)), times, begins),), "frame", {}, dt)
+        return Recording(self.source, (Track(signals, np.arange(len(episodes)), times, begins=begins),), "frame", {}, dt)
 
     def _tables(self, features: Sequence[str]) -> dict[str, np.ndarray]:
         parquet = extra("pyarrow.parquet")

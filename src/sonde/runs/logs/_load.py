@@ -124,8 +124,8 @@ def _check_names(world: World, log: LogFormat) -> None:
     for name, column in columns_of(log.columns).items():
         if name not in known:
             raise SondeError(
-                f"columns: the system has no {name!r};{did_you_mean(name, known)} its states are {quoted(world.state_names)}, its "
-                f"actions {quoted(world.action_names)}"
+                f"columns: the system has no {name!r};{did_you_mean(name, known)} its states are {quoted(world.state_names)}, "
+                f"its actions {quoted(world.action_names)}"
             )
         if name in world.action_names and column.function is not None:
             raise SondeError(f"columns: {name!r} is an action, which is logged and not computed; leave out {column.function}")
@@ -141,9 +141,10 @@ def _transitions_as_arrays(source: str, world: World, log: LogFormat) -> Loaded 
         _reject_columns(source, log)
         return Loaded(source, read_minari(source.removeprefix(MINARI), world))
     path = Path(source).expanduser()
-    if path.suffix.lower() == ".npz" and path.is_file() and not log.columns:
-        if set(MEASURED) & sizes_of(path).keys():
-            return Loaded(source, read_npz(path, world))
+    if path.suffix.lower() != ".npz" or not path.is_file() or log.columns:
+        return None
+    if set(MEASURED) & sizes_of(path).keys():
+        return Loaded(source, read_npz(path, world))
     return None
 
 

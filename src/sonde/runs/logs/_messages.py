@@ -6,7 +6,6 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,14 +40,6 @@ class Message(NamedTuple):
 @dataclass(frozen=True)
 class MessagesLog(LogFile):
     """A file of messages with times."""
-
-    path: Path
-    """The file or folder."""
-
-    @property
-    def source(self) -> str:
-        """The file or folder."""
-        return str(self.path)
 
     @abstractmethod
     def counts(self) -> Mapping[str, int]:
@@ -104,7 +95,7 @@ class MessagesLog(LogFile):
         for topic, names in wanted.items():
             times = None if clock == NO_TIME else np.array([time - origin for time in stamps[topic]]) * 1e-9
             numbers = {name: np.array(values[name]) for name in names}
-            tracks.append(Track(numbers, np.arange(1, len(stamps[topic]) + 1), times))
+            tracks.append(Track(numbers, np.arange(1, len(stamps[topic]) + 1), times, topic))
         return Recording(self.source, tuple(tracks), "message")
 
     def find(self, name: str) -> str | None:

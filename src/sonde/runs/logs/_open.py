@@ -19,7 +19,6 @@ EXPECTED = (
     "FILE.csv (or .txt, .tsv), .npz, .mat, .mcap, .db3, the folder of a ROS 2 bag or of a LeRobot dataset, or minari:DATASET-v0"
 )
 TEXT = (".csv", ".txt", ".tsv", ".dat")
-MOST_SOURCES = 10_000
 
 
 def expanded(sources: str | Sequence[str]) -> list[str]:
@@ -36,7 +35,7 @@ def expanded(sources: str | Sequence[str]) -> list[str]:
         if source.startswith(MINARI) or not glob.has_magic(source) or Path(source).expanduser().exists():
             found.append(source)
             continue
-        files = sorted(itertools.islice(glob.iglob(str(Path(source).expanduser())), MOST_SOURCES))
+        files = sorted(glob.glob(str(Path(source).expanduser())))  # noqa: PTH207 (patterns may be absolute)
         if not files:
             raise SondeError(f"{source}: no file fits this pattern; looked in {Path(source).expanduser().absolute().parent}")
         found += files

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class Track:
     """Line or number of each sample in the source [n]."""
     times: np.ndarray | None = None
     """When each was taken [n], in seconds; None if the source has no clock."""
+    name: str = ""
+    """The topic, where there are several."""
     begins: np.ndarray | None = None
     """Where the source itself begins a new episode [n]; None for only at the first row."""
 
@@ -59,11 +62,17 @@ class Recording:
         return next(track for track in self.tracks if column in track.columns)
 
 
+@dataclass(frozen=True)
 class LogFile(ABC):
     """A source that has been opened: it knows its columns, and reads those that are asked for."""
 
-    source: str
-    """The file or dataset."""
+    path: Path
+    """The file or folder."""
+
+    @property
+    def source(self) -> str:
+        """The file or folder, for messages."""
+        return str(self.path)
 
     @abstractmethod
     def columns(self) -> dict[str, str | None]:

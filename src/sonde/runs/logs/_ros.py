@@ -58,7 +58,8 @@ class RosLog(MessagesLog):
             reader = self._opened()
             try:
                 chosen = [one for one in reader.connections if one.topic in topics and one.msgtype in stores]
-                for number, (connection, time, raw) in enumerate(reader.messages(connections=chosen), 1):
+                for connection, time, raw in reader.messages(connections=chosen):
+                    number += 1
                     content = stores[connection.msgtype].deserialize_cdr(raw, connection.msgtype)
                     yield Message(connection.topic, time, time, content)
             finally:
@@ -66,7 +67,7 @@ class RosLog(MessagesLog):
         except SondeError:
             raise
         except Exception as error:  # a damaged bag may raise anything
-            raise self._damaged(error, f", message {number + 1}") from None
+            raise self._damaged(error, f", after message {number}") from None
 
     def _check_compression(self) -> None:
         """Reject a bag that would unpack to more than fits into memory, or onto the disk as a whole."""

@@ -1,8 +1,8 @@
 """Time: where samples are lost, late, repeated or out of order, and the stretches of a log without any of that.
 
-With `cut`, samples are taken as exactly dt apart, and a step that differs from dt by more than the jitter begins a new episode.
-With `resample`, a stretch lasts until a gap of more than `max_gap` steps, and gets a grid of dt that begins at its first sample.
-In both, a sample with the time of the one before it is dropped, and where time goes back a new episode begins.
+With `cut`, samples are taken as exactly dt apart, and a step that differs from dt by more than the jitter begins a new
+episode. With `resample`, a stretch lasts until a gap of more than `max_gap` steps, and gets a grid of dt that begins at its
+first sample. In both, a sample with the time of the one before it is dropped, and where time goes back a new episode begins.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,7 +74,8 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
     """
     lines = track.rows[steps.kept]
     say = lambda level, text, advice="": Finding(level, recording.source, text, advice)
-    at = lambda where: places(recording.row, lines[where].tolist())
+    topic = f" of {track.name}" if track.name else ""
+    at = lambda where: places(recording.row, lines[where].tolist()) + topic
     back, gaps = steps.lengths < 0, steps.lengths > 1 + log.jitter + SAME
     early = (steps.lengths >= 0) & (steps.lengths < 1 - log.jitter - SAME)
     inside = np.abs(steps.lengths - 1)[~back & ~gaps & ~early]
@@ -82,7 +83,7 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
     if jitter > 0.01:
         yield say("note", f"samples are up to {jitter:.0%} of a step early or late", "resampling takes that into account")
     if len(steps.repeated):
-        repeated = places(recording.row, track.rows[steps.repeated].tolist())
+        repeated = places(recording.row, track.rows[steps.repeated].tolist()) + topic
         yield say("warning", f"{repeated} repeat{'s' * (len(steps.repeated) == 1)} the time of the one before", "dropped")
     if back.any():
         yield say("warning", f"time goes back at {at(back)}", "a new episode begins there")
@@ -91,10 +92,11 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
         return
     if gaps.any():
         longest, cut = np.nanmax(steps.lengths[gaps]), gaps & steps.breaks
-        text = f"{count(int(gaps.sum()), 'gap')} of up to {longest:.4g} steps, before {at(gaps)}"
-        done = (
-            f"{count(int(cut.sum()), 'gap')} of more than {log.max_gap} steps begin a new episode, the others are interpolated"
-        )
+        text = f"{count(int(gaps.sum()), 'gap')} of up to {longest:.4g} steps before {at(gaps)}"
+        if not cut.any():
+            yield say("note", text, f"bridged, being at most --max-gap {log.max_gap} steps")
+            return
+        done = f"a new episode begins after {count(int(cut.sum()), 'gap')} of more than --max-gap {log.max_gap} steps"
         yield say("warning", text, done)
 
 
@@ -144,8 +146,10 @@ def common_stretches(tracks: Sequence[Track], steps: Sequence[Steps]) -> Iterato
     Returns:
         First and last time of each interval, and the samples of each track around it.
     """
-    every = [list(one.stretches()) for one in steps]
-    intervals = [[(track.times[i[0]], track.times[i[-1]], i) for i in one] for track, one in zip(tracks, every, strict=True)]
+    intervals = [
+        [(times[i[0]], times[i[-1]], i) for i in one.stretches()]
+        for times, one in zip([np.asarray(track.times) for track in tracks], steps, strict=True)
+    ]
     common = [(low, high, [i]) for low, high, i in intervals[0]]
     for one in intervals[1:]:
         common = [

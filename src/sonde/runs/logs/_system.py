@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from sonde._internal.errors import SondeError
 from sonde.data import SystemSpec
@@ -80,7 +79,7 @@ def _titled(file: LogFile, log: LogFormat) -> tuple[tuple[str, ...], tuple[str, 
     actions = tuple(name for name in names if ACTION.fullmatch(name))
     if not states or not actions:
         raise SondeError(
-            f"{Path(file.source).name}: which of its columns are states and which actions? It has {quoted(titles)}; say so with "
-            f"--columns {EXAMPLE}"
+            f"{file.source}: which of its columns are states and which actions? It has {quoted(titles)}; say so with --columns "
+            f"{EXAMPLE}"
         )
     return states, actions

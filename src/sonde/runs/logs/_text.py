@@ -41,15 +41,8 @@ class Header:
 class TextLog(LogFile):
     """A text file with one sample per line."""
 
-    path: Path
-    """The file."""
     log: LogFormat
     """How it is read."""
-
-    @property
-    def source(self) -> str:
-        """The file."""
-        return str(self.path)
 
     @functools.cached_property
     def header(self) -> Header:
@@ -120,7 +113,7 @@ class _Rows:
         table = np.array(numbers).reshape(-1, len(where))
         stamps = None if self.clock is None else np.array(times)
         values = {name: table[:, i] for i, name in enumerate(columns)}
-        return Track(values, np.array(lines), stamps, np.array(begins, bool) if episode_at is not None else None)
+        return Track(values, np.array(lines), stamps, begins=np.array(begins, bool) if episode_at is not None else None)
 
     @property
     def _line(self) -> int:
