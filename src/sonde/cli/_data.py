@@ -50,7 +50,7 @@ def main(args: list[str]) -> None:
 
 def _print(found: LogCheck, console: Console) -> None:
     for one in found.sources:
-        every = "" if one.step is None else f", {one.step:.6g} s apart (median)"
+        every = "" if one.step is None else f", {one.step:.6g} s apart"
         console.print(
             f"{one.source}: {one.samples:,} samples{every}" if one.samples else one.source, markup=False, soft_wrap=True
         )

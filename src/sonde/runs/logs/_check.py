@@ -55,7 +55,7 @@ class SourceCheck:
     samples: int
     """Number of samples of the first state; of transitions where these are what the source holds."""
     step: float | None
-    """Median time between samples, in seconds; None without a clock."""
+    """Average time between samples, without gaps, in seconds; None without a clock."""
     transitions: int
     """Number of transitions that would be used."""
     episodes: int

@@ -170,7 +170,7 @@ def _samples(recording: Recording, column: Column) -> _Samples:
     is_angle = column.function in ("cos", "sin") or (unit is not None and unit.is_angle)
     finite = values[np.isfinite(values)]
     # an encoder that counts turns does not wrap, and may pass half a turn from one sample to the next
-    within = not len(finite) or finite.max() - finite.min() <= TURN * (1 + SAME)
+    within = not len(finite) or bool(finite.max() - finite.min() <= TURN * (1 + SAME))
     return _Samples(column, track, values, track.times, track.rows, column.function == "unwrap" or (is_angle and within))
 
 

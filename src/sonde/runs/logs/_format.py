@@ -23,7 +23,7 @@ class LogFormat:
     """The clock, with its unit: "t [ms]", or a column of ISO time stamps. By default a column called time, timestamp or t;
     none for rows that are one step apart."""
     dt: float | None = None
-    """Step of the system in seconds; by default that of the simulator, or the median time between samples."""
+    """Step of the system in seconds; by default that of the simulator, or the average time between samples."""
     irregular: Literal["cut", "resample"] = "cut"
     """What happens where samples are not one step apart: a new episode begins (cut), or samples are put on a grid of dt, states
     interpolated linearly and actions held (resample)."""

@@ -11,7 +11,7 @@ from sonde.data import Trajectory
 from sonde.runs._measurements import EPISODE, LARGEST, MINARI, checked, csv_columns, quoted, read_npz, sizes_of, too_large
 from sonde.runs._minari import read_minari
 from sonde.runs._saved import MEASURED
-from sonde.runs.logs._clock import median_step
+from sonde.runs.logs._clock import typical_step
 from sonde.runs.logs._columns import Column, columns_of
 from sonde.runs.logs._episodes import Plan, episodes_of, evaluated
 from sonde.runs.logs._findings import Finding
@@ -42,8 +42,8 @@ class Opened:
 
     @property
     def step(self) -> float | None:
-        """Median time between samples of the first state, in seconds."""
-        return median_step(self.recording.track_of(self.states[0].source))
+        """Average time between samples of the first state, in seconds; None without a clock."""
+        return typical_step(self.recording.track_of(self.states[0].source))
 
 
 @dataclass(frozen=True)

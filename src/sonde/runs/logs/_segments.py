@@ -5,7 +5,7 @@ episode. With `resample`, a stretch lasts until a gap of more than `max_gap` ste
 first sample. In both, a sample with the time of the one before it is dropped, and where time goes back a new episode begins.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,8 @@ from sonde.runs.logs._recording import Recording, Track
 
 SAME = 1e-3
 """Share of a step below which two times are the same."""
+At = Callable[[np.ndarray], str]
+"""at(where): the samples there, in words."""
 MOSTLY = 0.5
 """Share of irregular steps above which dt is not the step of a log at all."""
 
@@ -75,7 +77,7 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
     lines = track.rows[steps.kept]
     say = lambda level, text, advice="": Finding(level, recording.source, text, advice)
     topic = f" of {track.name}" if track.name else ""
-    at = lambda where: places(recording.row, lines[where].tolist()) + topic
+    at: At = lambda where: places(recording.row, lines[where].tolist()) + topic
     back, gaps = steps.lengths < 0, steps.lengths > 1 + log.jitter + SAME
     early = (steps.lengths >= 0) & (steps.lengths < 1 - log.jitter - SAME)
     inside = np.abs(steps.lengths - 1)[~back & ~gaps & ~early]
@@ -88,7 +90,8 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
     if back.any():
         yield say("warning", f"time goes back at {at(back)}", "a new episode begins there")
     if log.irregular == "cut":
-        yield from _cuts(recording, steps, gaps, early, (dt, at))
+        _check_mostly(recording, steps, gaps | early, dt, log)
+        yield from _cuts(recording, steps, gaps, early, at)
         return
     if gaps.any():
         longest, cut = np.nanmax(steps.lengths[gaps]), gaps & steps.breaks
@@ -100,15 +103,7 @@ def findings_of(recording: Recording, track: Track, steps: Steps, dt: float, log
         yield say("warning", text, done)
 
 
-def _cuts(recording: Recording, steps: Steps, gaps: np.ndarray, early: np.ndarray, shown: tuple) -> Iterator[Finding]:
-    dt, at = shown
-    known = np.isfinite(steps.lengths)
-    if (gaps | early).sum() > MOSTLY * max(known.sum(), 1):
-        median = float(np.median(steps.lengths[known])) * dt
-        slower = median > dt
-        advice = "give the time between samples as --dt, or log faster" if slower else "add --irregular resample, or give --dt"
-        text = f"samples are {median:.6g} s apart (median), and the system's step is {dt:.6g} s"
-        raise SondeError(f"{recording.source}: {text}; {advice}")
+def _cuts(recording: Recording, steps: Steps, gaps: np.ndarray, early: np.ndarray, at: At) -> Iterator[Finding]:
     if gaps.any():
         lost, longest = np.round(steps.lengths[gaps] - 1).sum(), np.nanmax(steps.lengths[gaps])
         text = f"about {count(int(lost), 'sample')} lost or late before {at(gaps)} (the longest gap has {longest:.4g} steps)"
@@ -118,22 +113,39 @@ def _cuts(recording: Recording, steps: Steps, gaps: np.ndarray, early: np.ndarra
         yield Finding("warning", recording.source, text, "a new episode begins there; --irregular resample keeps them")
 
 
-def check_dt(source: str, dt: float, median: float | None, world: float | None, log: LogFormat) -> Iterator[Finding]:
+def _check_mostly(recording: Recording, steps: Steps, irregular: np.ndarray, dt: float, log: LogFormat) -> None:
+    """Reject a log of which most steps are not dt."""
+    known = np.isfinite(steps.lengths)
+    if irregular.sum() <= MOSTLY * known.sum():
+        return
+    median, mean = (float(of(steps.lengths[known])) * dt for of in (np.median, np.mean))
+    if abs(mean / dt - 1) <= log.jitter:
+        text = f"most steps differ from {dt:.6g} s by more than {log.jitter:.0%}, though not on average"
+        advice = "raise --jitter, or add --irregular resample"
+    else:
+        text = f"samples are {median:.6g} s apart, and the system's step is {dt:.6g} s"
+        advice = (
+            "give the time between samples as --dt, or log faster" if median > dt else "add --irregular resample, or give --dt"
+        )
+    raise SondeError(f"{recording.source}: {text}; {advice}")
+
+
+def check_dt(source: str, dt: float, typical: float | None, world: float | None, log: LogFormat) -> Iterator[Finding]:
     """Compare the step of the system with what is known about it.
 
     Args:
         source: Where the samples come from.
         dt: The step that is used.
-        median: Median time between samples; None without a clock.
+        typical: Average time between samples; None without a clock.
         world: Step of the system's simulator; None if it has none.
         log: How logs are read.
     """
     if world is not None and abs(dt / world - 1) > 0.01:
         raise SondeError(f"log: dt is {dt:.6g} s, and the system's own step is {world:.6g} s; leave out --dt to use that one")
-    if median is None or abs(median / dt - 1) <= 0.01:
+    if typical is None or abs(typical / dt - 1) <= 0.01:
         return
     level: Level = "note" if log.irregular == "resample" else "warning"
-    yield Finding(level, source, f"samples are {median:.6g} s apart (median), and the system's step is {dt:.6g} s")
+    yield Finding(level, source, f"samples are {typical:.6g} s apart, and the system's step is {dt:.6g} s")
 
 
 def common_stretches(tracks: Sequence[Track], steps: Sequence[Steps]) -> Iterator[tuple[float, float, list[np.ndarray]]]:
