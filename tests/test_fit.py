@@ -191,7 +191,7 @@ def test_run_is_judged_on_what_it_has_not_seen(fitted):
     assert (judgement.fitted, judgement.held_out, judgement.steps) == (96, 24, (1, 10))
     assert judgement.split == "the last of 5 episodes" and judgement.final == "all measurements"
     assert (np.array(judgement.errors[AFFINE]) < 1e-9).all()
-    assert (np.array(judgement.errors[MODEL]) < 0.3 * np.array(judgement.errors[NOTHING])).all()
+    assert (np.array(judgement.errors[MODEL][0]) < 0.3 * np.array(judgement.errors[NOTHING][0])).all()
     assert (fitted.folder / "figures" / "fit.png").stat().st_size > 10_000
 
 
@@ -295,7 +295,7 @@ def test_command_fits_and_the_others_use_the_run(log, tmp_path, monkeypatch, cap
     ("words", "message"),
     [
         ((), "name the logs first"),
-        (("log.csv",), "--states x1 x2 --actions u"),
+        (("log.csv", "--states", "q", "v"), "--states and --actions belong together"),
         (("log.csv", "--system", "pendulum", "--states", "q"), "leave out --states"),
         (("log.csv", "--states", "q", "w", "--actions", "u"), "missing column"),
         (("none.csv", "--states", "q", "v", "--actions", "u"), "no such file"),

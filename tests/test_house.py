@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 }
 """What each room may import, besides itself and `_internal`."""
 SUB_ROOMS = ("control.deploy", "solvers.adversarial", "worlds.fetch")
-SUB_ROOMS = (*SUB_ROOMS, "runs.figures", "runs.report", "runs.sweep", "runs.trackers")
+SUB_ROOMS = (*SUB_ROOMS, "runs.figures", "runs.logs", "runs.report", "runs.sweep", "runs.trackers")
 FORBIDDEN = ("anew", "so many", "in the mind", "nobody knows", "whoever", "namesake")
 MAX_ENTRIES, MAX_LINES, MAX_PARAMETERS, MAX_INIT_LINES = 18, 50, 7, 80
 

@@ -90,7 +90,7 @@ def test_csv_columns_may_be_in_any_order_with_others_between(log, tmp_path):
 
 
 def test_csv_rows_of_an_episode_follow_each_other(tmp_path):
-    text = "episode,x,u,t\na,1,0.1,0\na,2,0.2,1\na,4,,2\nb,8,0.3,0\nb,16,,1\nc,32,,0\na,64,0.5,0\na,128,0.5,0\n"
+    text = "episode,x,u,t\na,1,0.1,0\na,2,0.2,1\na,4,,2\nb,8,0.3,0\nb,16,,1\nc,32,,0\na,64,0.5,0\na,128,0.5,1\n"
     found = read_measurements(write(tmp_path / "a.csv", text), OwnSystem(states=("x",), actions=("u",)))
     assert found.states[:, 0].tolist() == [1, 2, 8, 64]
     assert found.actions[:, 0].tolist() == [0.1, 0.2, 0.3, 0.5]
@@ -113,7 +113,6 @@ def changed(row: int, column: int, value: str):
         (changed(0, 3, "Torque"), r"missing column\(s\) 'torque'; found: .*'Torque'.*did you mean 'Torque'"),
         (changed(0, 3, "thdot"), r"missing column\(s\) 'torque'"),
         (lambda text: text.replace("next ", "then "), r"missing column\(s\) 'next cos th', .*add a column 'episode'"),
-        (lambda text: text.replace(",", ";"), "separate columns by commas"),
         (
             lambda text: text.replace("torque", "torque,torque", 1).replace("\n", ",0\n").replace(",0\n", "\n", 1),
             "occur more than once",
@@ -176,7 +175,7 @@ def test_file_that_cannot_be_read_is_rejected(log, tmp_path, monkeypatch):
     for name, content, message in [
         ("text.npz", b"hello", "text.npz is not a readable .npz file"),
         ("latin.csv", "cos th,größe".encode("latin-1"), "not text in UTF-8"),
-        ("log.xlsx", b"", "expected FILE.npz, FILE.csv or minari:"),
+        ("log.xlsx", b"", "expected FILE.csv .*, .npz, .mat, .mcap, .* or minari:"),
     ]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(SondeError, match=message):

@@ -175,6 +175,7 @@ def test_earlier_rounds_are_as_they_were(run, folder):
     earlier = run.at(2)
     assert earlier.round == 2 and earlier.explorer.transitions == 24 and run.explorer.transitions == 36
     x, u = np.tile([1.0, 0.0, 0.0], (2, 1)), np.zeros((2, 1))
+    assert len(earlier.data.rounds) == 2 and earlier.columns()["round"].tolist() == [1, 2]
     same = restore_explorer(earlier._store, 2).predict(x, u)
     np.testing.assert_array_equal(earlier.predict(x[0], u[0]).mean, earlier.predict(x, u).mean[0])
     np.testing.assert_allclose(earlier.predict(x, u).mean[0], same.mean[0], atol=1e-12)

@@ -57,7 +57,8 @@ def main(args: list[str]) -> None:
         args: Words after the command.
     """
     store, solver, rest = _opened(args)
-    default = EvaluateArguments(tyro.MISSING, tyro.MISSING, solver=solver)
+    default = EvaluateArguments(Path(), "", solver=solver)
+    vars(default).update(folder=tyro.MISSING, task=tyro.MISSING)
     marks = (tyro.conf.AvoidSubcommands,)
     chosen = tyro.cli(EvaluateArguments, default=default, args=rest, prog="sonde evaluate", config=marks)
     if chosen.oracle and chosen.robust:

@@ -17,6 +17,7 @@ from sonde.cli._run import say_report
 from sonde.runs import RunConfig, fit
 from sonde.runs._judgement import AFFINE, MODEL, NOTHING, Judgement
 from sonde.runs._store import RunStore
+from sonde.runs.logs import system_of
 from sonde.worlds import OwnSystem
 
 SYSTEM = "--system"
@@ -32,14 +33,14 @@ class FitArguments:
 
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     files: tyro.conf.Positional[tuple[str, ...]]
-    """The logs: FILE.csv, FILE.npz or minari:DATASET."""
+    """The logs: files, patterns such as 'logs/*.csv', folders, or minari:DATASET."""
     system: str | None = None
     """The system that was measured: a world or preset of Sonde, gym:ENV or FILE.py:NAME; by default one without a simulator,
-    which --states and --actions describe."""
+    whose states and actions --columns or the first file names."""
     states: tuple[str, ...] = ()
-    """Names of the states, which are columns of the log."""
+    """Names of the states, where these are columns of the log and it has others."""
     actions: tuple[str, ...] = ()
-    """Names of the actions, which are columns of the log."""
+    """Names of the actions, in the same way."""
     judge_on: float = 0.2
     """Share of the measurements that the model is judged on: the last episodes, or the last rows."""
     steps: int = 20
@@ -95,16 +96,16 @@ def _system(args: list[str]) -> tuple[RunConfig, list[str]]:
 def _config(chosen: FitArguments) -> RunConfig:
     """The config of the run."""
     if not chosen.files:
-        raise SondeError("fit: name the logs first: sonde fit log.csv --states x1 x2 --actions u")
-    config = replace(chosen.config, data=chosen.files[0])
+        raise SondeError("fit: name the logs first: sonde fit log.csv --columns 'x=position [mm]' 'u=voltage -24..24'")
+    config = replace(chosen.config, data=chosen.files)
     if not isinstance(config.world, OwnSystem):
         if chosen.states or chosen.actions:
             raise SondeError("fit: --system names states and actions already; leave out --states and --actions")
         return config
+    if not chosen.states and not chosen.actions:
+        return replace(config, world=system_of(config.log, chosen.files))
     if not chosen.states or not chosen.actions:
-        raise SondeError(
-            "fit: name what the columns are, such as --states x1 x2 --actions u, or the system that was measured (--system)"
-        )
+        raise SondeError("fit: --states and --actions belong together: name both, such as --states x1 x2 --actions u")
     return replace(config, world=OwnSystem(states=chosen.states, actions=chosen.actions))
 
 

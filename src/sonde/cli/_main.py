@@ -29,6 +29,7 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   report DIR [DIR ...]     write one HTML page about a run, or about several side by side (--open, --follow)
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
+  data check FILE ...      say what logs hold, what a run would use of them, and what to do about the rest
   list [WHAT]              list presets, worlds and their tasks, models, solvers and methods
   completion SHELL         print a script that completes commands, names and options on Tab (bash, zsh, fish)
 
@@ -45,6 +46,7 @@ COMMANDS = (
     "report",
     "sweep",
     "export",
+    "data",
     "list",
     "completion",
 )

@@ -25,6 +25,7 @@ KNOWN: dict[str, str] = {
     "until": "rules",
     "data": "data",
     "files": "data",
+    "system": "systems",
     "out": "files",
 }
 """What texts stand for, by the name of the field; `out` may also be a path, whose help says what of."""
@@ -52,6 +53,8 @@ def options_of_class(kind: Any) -> tuple[dict[str, Option], list[Option]]:
             positional.append(_option(kind, field.name, hint))
         elif not any(map(_is_part, _alternatives(hint))):
             options[f"--{_word(field.name)}"] = _option(kind, field.name, hint)  # flags are off by default
+        elif _is_unnamed(hint) and field.default_factory is not dataclasses.MISSING:  # a part whose options are the command's
+            options |= dict(options_of_value(field.default_factory()))
     return options, positional
 
 
@@ -67,8 +70,7 @@ def options_of_value(value: Any, prefix: str = "", place: str = "") -> Iterator[
     for field in dataclasses.fields(value):
         hint, inner, path = hints[field.name], getattr(value, field.name), place + field.name
         if dataclasses.is_dataclass(inner):
-            unnamed = any(getattr(mark, "name", None) == "" for mark in _marks(hint))
-            yield from options_of_value(inner, prefix if unnamed else f"{prefix}{_word(field.name)}.", f"{path}.")
+            yield from options_of_value(inner, prefix if _is_unnamed(hint) else f"{prefix}{_word(field.name)}.", f"{path}.")
         elif isinstance(inner, tuple) and any(map(dataclasses.is_dataclass, inner)):
             for number, entry in enumerate(inner):
                 yield from options_of_value(entry, f"{prefix}{_word(field.name)}.{number}.", f"{path}.{number}.")
@@ -90,6 +92,11 @@ def _word(field: str) -> str:
 
 def _marks(hint: Any) -> tuple[Any, ...]:
     return getattr(hint, "__metadata__", ())
+
+
+def _is_unnamed(hint: Any) -> bool:
+    """Whether the options of a part have no prefix."""
+    return any(getattr(mark, "name", None) == "" for mark in _marks(hint))
 
 
 def _alternatives(hint: Any) -> list[Any]:

@@ -22,7 +22,8 @@ from sonde.imagination import Imagination, Mean
 from sonde.methods import METHODS, Method, method_named
 from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
-from sonde.runs._measurements import absolute_source
+from sonde.runs._measurements import absolute_sources
+from sonde.runs.logs import LogFormat
 from sonde.solvers import ICEM, Safety, SafetySettings, Solver
 from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
@@ -101,8 +102,10 @@ class RunConfig:
     """Independent repetitions, advanced in lockstep."""
     first_seed: int = 0
     """The first seed; the others follow."""
-    data: str | None = None
-    """Initial data: FILE.npz, FILE.csv or minari:DATASET; they are copied into the run's folder."""
+    data: str | tuple[str, ...] | None = None
+    """Initial data: one or several files, or datasets such as minari:DATASET; they are copied into the run's folder."""
+    log: Annotated[LogFormat, tyro.conf.arg(name="")] = field(default_factory=LogFormat)
+    """How the files of `data` are read: columns, units, clock."""
     constraints: tuple[str, ...] = ()
     """What must hold at every step of exploration and of tasks: a constraint of the world by name (pendulum: speed), limits on
     a state as STATE=LOW:HIGH, or g(x, u, x_next) >= 0 as FILE.py:FUNCTION."""
@@ -146,6 +149,8 @@ class RunConfig:
             )
         if self.evaluate_every < 0:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
+        if self.data == ():
+            raise SondeError("config: data names no file; leave it out to start from nothing")
         _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:
@@ -309,7 +314,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
         config: The config; tasks, environment and initial data may be files.
     """
     task = None if config.exploration_task is None else with_absolute_path(config.exploration_task)
-    data = None if config.data is None else absolute_source(config.data)
+    data = None if config.data is None else absolute_sources(config.data)
     world = _with_absolute_path(config.world)
     tasks = tuple(with_absolute_path(name) for name in config.evaluation_tasks)
     constraints, safety = tuple(with_absolute_path(name) for name in config.constraints), config.safety

@@ -6,6 +6,7 @@ round ended, and where the next row does not start in the state that this one le
 
 import csv
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,7 +68,7 @@ def export_run(
     """
     index = run.seed_index(seed)
     _check_target(out, overwrite)
-    measured = gathered(run, index, initial_data)
+    measured = _measured(run, index, initial_data)
     if out.startswith(MINARI):
         path = _write_minari(out.removeprefix(MINARI), measured, run, run.seeds[index], overwrite)
     else:
@@ -92,25 +93,32 @@ def _check_target(out: str, overwrite: bool) -> None:
         raise SondeError(f"export: the folder {path.absolute().parent} does not exist; make it first")
 
 
-def gathered(run: RunFolder, seed_index: int, initial_data: bool) -> Measured:
+def gathered(rounds: Sequence[Trajectory], initial: Trajectory | None, seed_index: int) -> Measured:
     """Collect all rows of one seed.
 
     Args:
-        run: The run.
+        rounds: The measurements of each round [S, T, ...].
+        initial: The measurements before them [N, ...], if any.
         seed_index: Position of the seed.
-        initial_data: Whether the measurements that the run started from come first.
     """
-    parts = [_part(trajectory, seed_index) for trajectory in run.load_finished()]
-    first = run.load_initial_data()
-    if initial_data and first is None:
-        raise SondeError(f"{run.folder} has no initial data: leave out --initial-data")
-    if initial_data and first is not None:
-        parts.insert(0, _part(Trajectory(first.states[None], first.actions[None], first.next_states[None]), 0))
-    if not parts and first is not None:
-        raise SondeError(f"{run.folder} has initial data and no finished round: add --initial-data")
+    parts = [_part(trajectory, seed_index) for trajectory in rounds]
+    if initial is not None:
+        first = Trajectory(initial.states[None], initial.actions[None], initial.next_states[None])
+        parts.insert(0, _part(first, 0))
     if not parts:
-        raise SondeError(f"{run.folder} has no finished round yet: run 'sonde resume {run.folder}' first")
+        raise SondeError("the run has no measurements yet")
     return Measured(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+
+def _measured(run: RunFolder, seed_index: int, initial_data: bool) -> Measured:
+    """The rows to export."""
+    rounds, initial = run.load_finished(), run.load_initial_data()
+    if initial_data and initial is None:
+        raise SondeError(f"{run.folder} has no initial data: leave out --initial-data")
+    if not rounds and not initial_data:
+        advice = f"run 'sonde resume {run.folder}' first" if initial is None else "add --initial-data for the others"
+        raise SondeError(f"{run.folder} has no finished round yet: {advice}")
+    return gathered(rounds, initial if initial_data else None, seed_index)
 
 
 def _part(trajectory: Trajectory, seed_index: int) -> Measured:

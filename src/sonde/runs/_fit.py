@@ -102,5 +102,5 @@ def _draw(store: RunStore, judge: Judge, judgement: Judgement, explorer: Explore
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of simulations that left all numbers
         examples = judge.examples(one_seed(explorer.posterior, 0), EXAMPLES, longest)
-        seconds = store.config.world.seconds_per_step
+        seconds = store.config.world.seconds_per_step or store.config.log.dt
         draw_fit(judgement, examples, store.folder / "figures" / "fit.png", seconds)

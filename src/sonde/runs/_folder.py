@@ -113,7 +113,10 @@ class RunFolder:
     def load_initial_data(self) -> Trajectory | None:
         """Read the measurements [N, ...] that the run started from, if any."""
         source = self.entries.get("data")
-        return None if not source else load_initial_data(self.folder, str(source))
+        if not source:
+            return None
+        named = tuple(map(str, source)) if isinstance(source, list) else str(source)
+        return load_initial_data(self.folder, named)
 
     def load_finished(self) -> list[Trajectory]:
         """Read the measurements of all finished rounds, checked against the newest checkpoint."""

@@ -4,31 +4,42 @@ DIR/data/initial.safetensors   measurements [N, ...], the same for all seeds
 DIR/data/initial.sha256        their checksum, in the format of sha256sum
 """
 
+import itertools
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
 from sonde._internal.reading import MAX_ARRAY_BYTES, read_limited
 from sonde.data import SystemSpec, Trajectory
-from sonde.runs._measurements import MINARI, read_file
-from sonde.runs._minari import read_minari
 from sonde.runs._saved import MEASURED, measurements_to_bytes, saved_measurements
+from sonde.runs.logs import LogFormat
+from sonde.runs.logs._load import load
+from sonde.runs.logs._open import expanded
 from sonde.worlds import World
 
 
-def read_measurements(source: str, world: World) -> Trajectory:
-    """Read measurements.
+def read_measurements(source: str | Sequence[str], world: World, log: LogFormat | None = None) -> Trajectory:
+    """Read measurements; what is left out, such as what surrounds lost samples, is warned of.
 
     Args:
-        source: FILE.npz, FILE.csv or minari:DATASET, a local Minari dataset.
+        source: One or several files, patterns such as logs/*.csv, folders, or minari:DATASET for local Minari datasets; each
+            begins a new episode.
         world: The system that was measured.
+        log: How logs are read: columns, units, clock.
 
     Returns:
         Transitions [N, ...], with actions in [-1, 1].
     """
-    if source.startswith(MINARI):
-        return read_minari(source.removeprefix(MINARI), world)
-    return read_file(source, world)
+    loaded = load(expanded(source), world, log or LogFormat())
+    for finding in itertools.chain.from_iterable(one.findings for one in loaded):
+        if finding.level == "warning":
+            warnings.warn(str(finding), stacklevel=2)
+    parts = [one.measured for one in loaded]
+    return Trajectory(*(np.concatenate([getattr(part, name) for part in parts]) for name in MEASURED))
 
 
 def _paths(folder: Path) -> tuple[Path, Path]:
@@ -58,7 +69,7 @@ def save_initial_data(folder: Path, measurements: Trajectory, spec: SystemSpec) 
     write_atomically(note, f"{checksum(content)}  {path.name}\n".encode())
 
 
-def load_initial_data(folder: Path, source: str) -> Trajectory:
+def load_initial_data(folder: Path, source: str | Sequence[str]) -> Trajectory:
     """Read the copy; one that is missing or damaged is rejected.
 
     Args:
@@ -73,7 +84,7 @@ def load_initial_data(folder: Path, source: str) -> Trajectory:
     if checksum(content) != initial_data_checksum(folder):
         raise SondeError(
             f"{path} is missing or damaged, and the run cannot continue without it; restore it from a copy, "
-            f"or start a new run with --data {source}"
+            f"or start a new run with --data {source if isinstance(source, str) else ' '.join(source)}"
         )
     arrays = saved_measurements(content, str(path))
     return Trajectory(arrays["states"], arrays["actions"], arrays["next_states"])

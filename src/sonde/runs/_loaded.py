@@ -39,9 +39,10 @@ def load(folder: str | Path, allow_code: bool = False) -> "Run":
             metrics never need it.
 
     Returns:
-        The run after its last finished round; `Run.at` goes back to an earlier one.
+        The run as it is now, after its last finished round; `Run.at` goes back to an earlier one.
     """
-    return Run(RunFolder.open(Path(folder)), allow_code)
+    found = RunFolder.open(Path(folder))
+    return Run(found, max(found.checkpoints(), default=0), allow_code)
 
 
 def judgement_path(folder: Path) -> Path:
@@ -65,7 +66,6 @@ class RunData:
     """The measurements of each finished round [S, T, ...]."""
     initial: Trajectory | None
     """The measurements that the run started from [N, ...], if any."""
-    _folder: RunFolder
 
     def transitions(self, seed: int | None = None) -> Measured:
         """All transitions of one seed as plain arrays [N, ...], those that the run started from first.
@@ -76,21 +76,26 @@ class RunData:
         Returns:
             States, actions, next states, where the system ended an episode, and where an episode ended for any reason.
         """
-        return gathered(self._folder, self._folder.seed_index(seed), self.initial is not None)
+        if seed is not None and seed not in self.seeds:
+            raise SondeError(f"the run has no seed {seed}; it has {', '.join(map(str, self.seeds))}")
+        return gathered(self.rounds, self.initial, 0 if seed is None else self.seeds.index(seed))
 
 
 class Run:
-    """A run on disk. What is asked for is read then, and kept."""
+    """A run on disk, as it was after a round. What is asked for is read then, and kept."""
 
-    def __init__(self, folder: RunFolder, allow_code: bool = False, round_number: int | None = None):
+    round: int
+    """The round: its model, measurements and metrics are those after this one; 0 before any."""
+
+    def __init__(self, folder: RunFolder, round_number: int, allow_code: bool = False):
         """Use `sonde.load`.
 
         Args:
             folder: The folder.
+            round_number: The round.
             allow_code: Whether code that the config names may run.
-            round_number: The round whose model is used; by default the newest.
         """
-        self._read, self._allow_code, self._round = folder, allow_code, round_number
+        self._read, self.round, self._allow_code = folder, round_number, allow_code
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, round {self.round} of {self._read.entries.get('rounds')}, seeds {list(self.seeds)})"
@@ -108,19 +113,14 @@ class Run:
     # What needs no code of the run
 
     @property
-    def round(self) -> int:
-        """The round after which its model is: the last finished one, or that of `at`; 0 before any."""
-        return max(self.rounds, default=0) if self._round is None else self._round
-
-    @property
     def rounds(self) -> tuple[int, ...]:
         """Rounds whose models are kept, oldest first: `at` goes back to them. 0 is what was fitted to initial data."""
         return tuple(self._read.checkpoints())
 
     @cached_property
     def metrics(self) -> list[Row]:
-        """The metrics of all finished rounds, one row per round and seed."""
-        return self._read.load_metrics()
+        """The metrics of all rounds, one row per round and seed."""
+        return [row for row in self._read.load_metrics() if row["round"] <= self.round]
 
     def columns(self) -> dict[str, np.ndarray]:
         """The metrics as arrays.
@@ -142,7 +142,8 @@ class Run:
     def data(self) -> RunData:
         """All that it has measured, checked against its checkpoints."""
         read = self._read
-        return RunData(read.spec, read.seeds, tuple(read.load_finished()), read.load_initial_data(), read)
+        rounds = tuple(read.load_finished()[: self.round])
+        return RunData(read.spec, read.seeds, rounds, read.load_initial_data())
 
     @property
     def judgement(self) -> Judgement | None:
@@ -164,9 +165,11 @@ class Run:
     @cached_property
     def explorer(self) -> Explorer:
         """The explorer after the round, which holds what was learned."""
-        if not self.rounds and self._read.load_initial_data() is None:
+        if not self.round and not self.rounds and self._read.load_initial_data() is None:
             raise SondeError(f"{self.folder} has no finished round yet: run 'sonde resume {self.folder}' first")
-        return restore_explorer(self._store, self._round)
+        if self.round and self.round not in self.rounds:
+            raise SondeError(f"{self.folder} went on since it was loaded: load it again")
+        return restore_explorer(self._store, self.round)
 
     def at(self, round_number: int) -> "Run":
         """The same run with the model of an earlier round.
@@ -180,7 +183,7 @@ class Run:
                 f"{self.folder} does not keep the model of round {round_number}; it keeps those of round {kept} ('sonde resume "
                 "DIR --from-round' explores again from a round)"
             )
-        return Run(self._read, self._allow_code, round_number)
+        return Run(self._read, round_number, self._allow_code)
 
     def _posterior(self, seed: int | None) -> Posterior:
         return one_seed(self.explorer.posterior, self._read.seed_index(seed))

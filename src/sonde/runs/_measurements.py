@@ -1,21 +1,17 @@
-"""Read measurements from FILE.npz or FILE.csv, and check those from any source (`_minari` reads Minari datasets).
+"""What measurements are: transitions [N, ...], checked so that an error can say where in a file the problem is; FILE.npz.
 
-The result is always a trajectory of transitions [N, ...]. They are checked here, so that an error can say where in the file
-the problem is. `sonde.runs._export` writes what this module reads.
+`sonde.runs.logs` reads all other files, `_minari` datasets; `_export` writes what they read.
 """
 
-import array
-import csv
-import difflib
 import itertools
 import zipfile
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from sonde._internal.errors import SondeError, did_you_mean, first_line
+from sonde._internal.errors import SondeError, first_line
 from sonde._internal.measured import EXTREME, real_numbers
 from sonde.data import SystemSpec, Trajectory
 from sonde.worlds import World
@@ -37,39 +33,16 @@ Place = Callable[[str, int, int], str]
 """place(array, row, column): where in the source a number is, in words."""
 
 
-def read_file(source: str, world: World) -> Trajectory:
-    """Read measurements from a file.
+def absolute_sources(sources: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Make sources independent of the working directory.
 
     Args:
-        source: FILE.npz or FILE.csv.
-        world: The system that was measured.
-
-    Returns:
-        Transitions [N, ...], with actions in [-1, 1].
+        sources: Files, folders, patterns such as logs/*.csv, or minari:DATASET; one or several.
     """
-    path, readers = Path(source).expanduser(), {".npz": _read_npz, ".csv": _read_csv}
-    if path.suffix.lower() not in readers:
-        raise SondeError(f"{source}: expected FILE.npz, FILE.csv or minari:DATASET-v0; save the measurements as one of these")
-    if not path.is_file():
-        meant = did_you_mean(path.name, _files_beside(path, readers))
-        raise SondeError(f"{source}: there is no such file;{meant} looked for {path.absolute()}")
-    return readers[path.suffix.lower()](path, world)
+    return _absolute(sources) if isinstance(sources, str) else tuple(map(_absolute, sources))
 
 
-def _files_beside(path: Path, suffixes: Container[str]) -> list[str]:
-    """Names of the files of some kinds in the folder of a file."""
-    try:
-        return [other.name for other in itertools.islice(path.parent.iterdir(), 1000) if other.suffix.lower() in suffixes]
-    except OSError:
-        return []
-
-
-def absolute_source(source: str) -> str:
-    """Make a source independent of the working directory.
-
-    Args:
-        source: FILE.npz, FILE.csv or minari:DATASET.
-    """
+def _absolute(source: str) -> str:
     return source if source.startswith(MINARI) else str(Path(source).expanduser().absolute())
 
 
@@ -96,7 +69,7 @@ def csv_columns(world: World | SystemSpec) -> dict[str, tuple[str, ...]]:
     flat = [*itertools.chain(*names.values()), EPISODE]
     twice = sorted({name for name in flat if flat.count(name) > 1 or name != name.strip()})
     if twice:
-        raise SondeError(f"CSV needs a name for each column, and {_quoted(twice)} would name more than one; use FILE.npz")
+        raise SondeError(f"CSV needs a name for each column, and {quoted(twice)} would name more than one; use FILE.npz")
     return names
 
 
@@ -117,7 +90,7 @@ def checked(source: str, arrays: Mapping[str, Any], world: World, place: Place) 
         values = real_numbers(f"{source}: {name}", arrays[name])
         if values.ndim != 2 or values.shape[1] != len(labels):
             raise SondeError(
-                f"{source}: {name} must have shape [N, {len(labels)}], one column each for {_quoted(labels)}, "
+                f"{source}: {name} must have shape [N, {len(labels)}], one column each for {quoted(labels)}, "
                 f"got {list(values.shape)}"
             )
         numbers[name] = values.astype(np.float64)
@@ -133,7 +106,7 @@ def checked(source: str, arrays: Mapping[str, Any], world: World, place: Place) 
         extreme = np.abs(values) > EXTREME
         _reject_where(extreme, values, source, name, place, f"expected at most {EXTREME:g}", "repair or drop that row")
     outside = np.abs(numbers["actions"]) > 1 + 1e-6
-    advice = "scale actions by the actuator's limits, and clip them if the system does"
+    advice = "scale actions by the actuator's limits (a range LOW..HIGH in --columns), and clip them if the system does"
     _reject_where(outside, numbers["actions"], source, "actions", place, "expected an action in [-1, 1]", advice)
     return Trajectory(numbers["states"], numbers["actions"], numbers["next_states"])
 
@@ -158,7 +131,12 @@ def _reject_where(
         raise SondeError(f"{source}: {place(name, row, column)}: {expected}, got {values[row, column]:.6g}{more}; {advice}")
 
 
-def _quoted(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
+    """List names for an error message, the first few in full.
+
+    Args:
+        names: The names.
+    """
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(repr(name[:80]) for name in names[:SHOWN]) + more or "none"
 
@@ -166,18 +144,35 @@ def _quoted(names: Sequence[str]) -> str:
 # FILE.npz
 
 
-def _read_npz(path: Path, world: World) -> Trajectory:
-    names = columns(world)
+def sizes_of(path: Path) -> dict[str, int]:
+    """Bytes of each array of a file when it is unpacked, which it is not here.
+
+    Args:
+        path: FILE.npz.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             members = sorted(archive.infolist(), key=lambda info: info.file_size)  # of two with the same name the larger counts
-            sizes = {info.filename.removesuffix(".npy"): info.file_size for info in members}
+            return {info.filename.removesuffix(".npy"): info.file_size for info in members}
     except Exception as error:  # a damaged file may raise anything
         raise SondeError(f"{path} is not a readable .npz file ({error}); write it with numpy.savez") from None
+
+
+def read_npz(path: Path, world: World) -> Trajectory:
+    """Read transitions from arrays `states`, `actions` and `next_states`.
+
+    Args:
+        path: FILE.npz.
+        world: The system that was measured.
+
+    Returns:
+        Transitions [N, ...], with actions in [-1, 1].
+    """
+    names, sizes = columns(world), sizes_of(path)
     missing = [name for name in names if name not in sizes]
     if missing:
         raise SondeError(
-            f"{path}: expected arrays {_quoted(list(names))}, but there is no {_quoted(missing)}; it has {_quoted(list(sizes))}"
+            f"{path}: expected arrays {quoted(list(names))}, but there is no {quoted(missing)}; it has {quoted(list(sizes))}"
         )
     # before anything is unpacked: a header of numpy takes a few hundred bytes, a number at most 16
     if any(sizes[name] > 1024 + 16 * LARGEST * len(labels) for name, labels in names.items()):
@@ -191,100 +186,3 @@ def _read_npz(path: Path, world: World) -> Trajectory:
         ) from None
     place: Place = lambda name, row, column: f"{name}[{row}, {column}] ({names[name][column]!r})"
     return checked(str(path), arrays, world, place)
-
-
-# FILE.csv
-
-
-def _read_csv(path: Path, world: World) -> Trajectory:
-    try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            return _from_rows(path, csv.reader(_lines(path, file), strict=True), world)
-    except UnicodeDecodeError as error:
-        raise SondeError(f"{path} is not text in UTF-8 ({error}); save it as CSV in UTF-8") from None
-    except (OSError, csv.Error) as error:
-        raise SondeError(f"{path} cannot be read as CSV ({error})") from None
-
-
-def _lines(path: Path, file: TextIO) -> Iterator[str]:
-    """The lines of a file, none of which may be so long that it is no row of numbers."""
-    while line := file.readline(LONGEST_LINE + 1):
-        if len(line) > LONGEST_LINE:
-            raise SondeError(f"{path}: a line has more than {LONGEST_LINE:,} characters; expected one row of numbers per line")
-        yield line
-
-
-def _from_rows(path: Path, reader: Any, world: World) -> Trajectory:
-    names = csv_columns(world)
-    header = [cell.strip() for cell in next(reader, [])]
-    if len(header) > MOST_COLUMNS:
-        raise SondeError(f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(header):,}; keep those of the system")
-    follows = EPISODE in header and not set(names["next_states"]) & set(header)
-    wanted = [*names["states"], *names["actions"], *(() if follows else names["next_states"])]
-    numbers, at, begins = _read_rows(path, reader, header, _where(path, header, wanted, world))
-    dx, du = world.state_dim, world.action_dim
-    states, actions, next_states = np.split(numbers, [dx, dx + du], axis=1)
-    next_at = at
-    if follows:
-        # a row is followed by the next one, unless that begins an episode; of the last row only the state counts
-        kept = np.flatnonzero(~begins[1:])
-        states, actions, next_states, at, next_at = states[kept], actions[kept], states[kept + 1], at[kept], at[kept + 1]
-        names = {**names, "next_states": names["states"]}
-
-    def place(name: str, row: int, column: int) -> str:
-        line = (next_at if name == "next_states" else at)[row]
-        return f"line {line}, column {names[name][column]!r} (an empty cell counts as nan)"
-
-    return checked(str(path), {"states": states, "actions": actions, "next_states": next_states}, world, place)
-
-
-def _read_rows(path: Path, reader: Any, header: list[str], where: list[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers at those positions of each row [N, ...], its line [N], and whether it begins an episode [N]."""
-    numbers, lines, begins = array.array("d"), array.array("q"), array.array("b")
-    episode_at, current = header.index(EPISODE) if EPISODE in header else None, None
-    for cells in reader:
-        if not cells:  # a blank line
-            continue
-        if len(cells) != len(header):
-            raise SondeError(f"{path}: line {reader.line_num} has {len(cells)} cells, the header has {len(header)}")
-        if len(lines) > LARGEST:
-            raise too_large(str(path), "more")
-        try:
-            numbers.extend(float(cells[i] or "nan") for i in where)
-        except ValueError:
-            found = {header[i]: cells[i] for i in where}
-            raise _no_number(f"{path}: line {reader.line_num}", found) from None
-        lines.append(reader.line_num)
-        episode = None if episode_at is None else cells[episode_at]
-        begins.append(episode != current)
-        current = episode
-    return np.array(numbers).reshape(-1, len(where)), np.array(lines), np.array(begins, dtype=bool)
-
-
-def _no_number(line: str, cells: Mapping[str, str]) -> SondeError:
-    for name, cell in cells.items():
-        try:
-            float(cell or "nan")
-        except ValueError:
-            return SondeError(f"{line}, column {name!r}: expected a number such as -0.25, got {cell!r}; repair or drop the row")
-    raise AssertionError("all cells are numbers")
-
-
-def _where(path: Path, header: list[str], wanted: Sequence[str], world: World) -> list[int]:
-    """The position of each wanted column; others, such as a clock, are ignored."""
-    missing = [name for name in wanted if name not in header]
-    if missing:
-        hints = [f"found: {_quoted(header)}"]
-        spare = {name.lower(): name for name in header if name not in wanted}
-        for name in missing[:SHOWN]:
-            for close in difflib.get_close_matches(name.lower(), list(spare)[:1000], n=1, cutoff=0.7):
-                hints.append(f"did you mean {spare[close]!r} for {name!r}?")
-        if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
-            hints.append("separate columns by commas, and write decimals with a point")
-        elif set(missing) == set(columns(world)["next_states"]):
-            hints.append(f"or, instead of next states, add a column {EPISODE!r}: rows of one episode follow each other")
-        raise SondeError(f"{path}: missing column(s) {_quoted(missing)}; {'; '.join(hints)}")
-    twice = sorted({name for name in wanted if header.count(name) > 1})
-    if twice:
-        raise SondeError(f"{path}: column(s) {_quoted(twice)} occur more than once; rename or drop all but one")
-    return [header.index(name) for name in wanted]

@@ -10,9 +10,9 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from sonde.data import Trajectory
 from sonde.runs._measurements import LARGEST, MINARI, checked, columns, too_large
 from sonde.worlds import World
 
+Found = TypeVar("Found")
 IDENTIFIER = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
 
 
@@ -61,20 +62,7 @@ def read_minari(name: str, world: World) -> Trajectory:
     Returns:
         Transitions [N, ...], with actions rescaled to [-1, 1].
     """
-    source, folder = f"{MINARI}{name}", dataset_folder(name)
-    minari = _minari()
-    if not (folder / "data").is_dir():
-        found = [str(p.parent.parent.relative_to(datasets_folder())) for p in datasets_folder().rglob("data/metadata.json")]
-        raise SondeError(
-            f"{source}: there is no such dataset in {datasets_folder()}, which has: {', '.join(sorted(found)) or 'none'};"
-            f"{did_you_mean(name, found)} 'minari download {name}' gets one that is published"
-        )
-    try:
-        episodes = _episodes(source, minari.load_dataset(name, download=False))
-    except SondeError:
-        raise
-    except Exception as error:  # Minari raises many kinds for files that are damaged or of another version
-        raise SondeError(f"{source} cannot be read: {type(error).__name__}: {error}") from None
+    source, episodes = f"{MINARI}{name}", _from_dataset(name, _episodes)
     starts = np.cumsum([0, *(len(actions) for _, actions in episodes)])
 
     def place(array: str, row: int, column: int) -> str:
@@ -87,6 +75,35 @@ def read_minari(name: str, world: World) -> Trajectory:
         "next_states": np.concatenate([states[1:] for states, _ in episodes]),
     }
     return checked(source, arrays, world, place)
+
+
+def dimensions(name: str) -> tuple[int, int]:
+    """Numbers in a flat observation, and in an action, of a local dataset.
+
+    Args:
+        name: Id of the dataset.
+    """
+    from gymnasium.spaces import flatdim
+
+    return _from_dataset(name, lambda _, dataset: (flatdim(dataset.observation_space), flatdim(dataset.action_space)))
+
+
+def _from_dataset(name: str, read: Callable[[str, Any], Found]) -> Found:
+    """What a function finds in a local dataset."""
+    source, folder = f"{MINARI}{name}", dataset_folder(name)
+    minari = _minari()
+    if not (folder / "data").is_dir():
+        found = [str(p.parent.parent.relative_to(datasets_folder())) for p in datasets_folder().rglob("data/metadata.json")]
+        raise SondeError(
+            f"{source}: there is no such dataset in {datasets_folder()}, which has: {', '.join(sorted(found)) or 'none'};"
+            f"{did_you_mean(name, found)} 'minari download {name}' gets one that is published"
+        )
+    try:
+        return read(source, minari.load_dataset(name, download=False))
+    except SondeError:
+        raise
+    except Exception as error:  # Minari raises many kinds for files that are damaged or of another version
+        raise SondeError(f"{source} cannot be read: {type(error).__name__}: {error}") from None
 
 
 def _episodes(source: str, dataset: Any) -> list[tuple[np.ndarray, np.ndarray]]:

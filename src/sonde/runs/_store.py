@@ -86,7 +86,7 @@ class RunStore(RunFolder):
         check_text(str(folder), "folder of the run")
         folder, config = Path(os.path.normpath(folder.absolute())), with_absolute_paths(config)
         text = _checked_config(config)
-        initial_data = None if config.data is None else read_measurements(config.data, config.world)
+        initial_data = None if config.data is None else read_measurements(config.data, config.world, config.log)
         check_memory(config, 0 if initial_data is None else initial_data.states.shape[-2], runs_here)
         draft = Draft(folder, overwrite)
         try:

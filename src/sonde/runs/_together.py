@@ -29,6 +29,7 @@ from sonde.runs._config import RunConfig, differences
 from sonde.runs._memory import check_memory
 from sonde.runs._run import open_or_create, run
 from sonde.runs._store import RunStore
+from sonde.runs.logs import LogFormat
 
 
 def explore_together(
@@ -73,7 +74,8 @@ class FitSizes:
     capacity: int
     steps_per_round: int
     holdout: float
-    data: str | None
+    data: str | tuple[str, ...] | None
+    log: LogFormat
     window: int | None
 
     @classmethod
@@ -84,7 +86,8 @@ class FitSizes:
             config: The config.
         """
         spec, sizes, seen = config.spec, (config.data_capacity, config.steps), config.confidence
-        return cls(config.model, spec.state_dim, spec.input_dim, *sizes, seen.holdout, config.data, seen.window)
+        known = seen.holdout, config.data, config.log, seen.window
+        return cls(config.model, spec.state_dim, spec.input_dim, *sizes, *known)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:
