@@ -13,8 +13,8 @@ from sonde.data import SystemSpec, Trajectory
 from sonde.explorer import Explorer, initial_inputs
 from sonde.runs._config import RunConfig
 from sonde.runs._initial_data import save_initial_data
-from sonde.runs._judgement import HeldOut, Judge, Judgement, judged, last_share
-from sonde.runs._loaded import Run, judgement_path, load
+from sonde.runs._judgement import HeldOut, Judge, Judgement, judged, judgement_path, last_share
+from sonde.runs._loaded import Run, load
 from sonde.runs._run import build_explorer
 from sonde.runs._store import RunStore
 

@@ -7,13 +7,14 @@ nothing changes, and an affine function by least squares.
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.past import Past
-from sonde._internal.reading import parse_json
+from sonde._internal.reading import MAX_JSON_BYTES, parse_json, read_limited
 from sonde.data import Trajectory
 from sonde.evaluation._coverage import OUTSIDE, PARTICLES, QUANTILE
 from sonde.models import Posterior
@@ -79,6 +80,25 @@ class Judgement:
         if shapes != {(len(entries["steps"]), len(entries["states"]))}:
             raise SondeError(f"{source} is not the judgement of a fit; run 'sonde fit' again")
         return found
+
+
+def judgement_path(folder: Path) -> Path:
+    """Where a run that was fitted to measurements keeps its judgement.
+
+    Args:
+        folder: Folder of the run.
+    """
+    return folder / "fit.json"
+
+
+def judgement_of(folder: Path) -> Judgement | None:
+    """The judgement of a run; None if it was not made by a fit.
+
+    Args:
+        folder: Folder of the run.
+    """
+    path = judgement_path(folder)
+    return Judgement.from_json(read_limited(path, MAX_JSON_BYTES), str(path)) if path.is_file() else None
 
 
 class HeldOut(NamedTuple):

@@ -11,7 +11,6 @@ from jaxtyping import Float
 
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import one_seed
-from sonde._internal.reading import MAX_JSON_BYTES, read_limited
 from sonde.analysis import LearnedSystem, Linearisation
 from sonde.control import Controller
 from sonde.data import SystemSpec, Trajectory
@@ -22,7 +21,7 @@ from sonde.runs._callbacks import Row
 from sonde.runs._config import RunConfig
 from sonde.runs._export import Measured, gathered
 from sonde.runs._folder import RunFolder
-from sonde.runs._judgement import Judgement
+from sonde.runs._judgement import Judgement, judgement_of
 from sonde.runs._run import restore_explorer
 from sonde.runs._simulation import COVERAGE, PARTICLES, Simulation, predicted, simulated
 from sonde.runs._solving import AnyTask, controller_for, setup_of
@@ -43,15 +42,6 @@ def load(folder: str | Path, allow_code: bool = False) -> "Run":
     """
     found = RunFolder.open(Path(folder))
     return Run(found, max(found.checkpoints(), default=0), allow_code)
-
-
-def judgement_path(folder: Path) -> Path:
-    """Where a run that was fitted to measurements keeps its judgement.
-
-    Args:
-        folder: Folder of the run.
-    """
-    return folder / "fit.json"
 
 
 @dataclass(frozen=True)
@@ -148,8 +138,7 @@ class Run:
     @property
     def judgement(self) -> Judgement | None:
         """How well its model predicted held-out measurements; None for runs that `fit` did not make."""
-        path = judgement_path(self.folder)
-        return Judgement.from_json(read_limited(path, MAX_JSON_BYTES), str(path)) if path.is_file() else None
+        return judgement_of(self.folder)
 
     # What does
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +61,17 @@ def curve(rows: Sequence[dict[str, Any]], key: str) -> tuple[np.ndarray, np.ndar
     return np.asarray(rounds, int), np.asarray(means, float), np.asarray(bands, float)
 
 
-def grouped(stores: Sequence[RunStore]) -> list[Group]:
+def grouped(stores: Sequence[RunStore], rows_of: Callable[[RunStore], list[dict]] = RunStore.load_metrics) -> list[Group]:
     """Pool runs that differ only in their seeds, and in how long they went on and how often they were evaluated.
 
     Args:
         stores: The runs. A seed that occurs twice under the same config is a repetition, not more evidence: it starts another
             group.
+        rows_of: Gives the metrics of a run.
     """
     groups: list[Group] = []
     for store in stores:
-        rows = store.load_metrics()
+        rows = rows_of(store)
         if not rows:
             raise SondeError(f"{store.folder} has no finished round yet: there is nothing to draw")
         ignored = {"rounds": 1, "evaluate_every": 1, "max_copies": 1, "seeds": 1, "first_seed": 0, "capacity": None}

@@ -12,7 +12,7 @@ from sonde.evaluation._stalling import TOO_CERTAIN, advice, stall_warning
 from sonde.evaluation._statistics import estimate
 from sonde.evaluation._whiteness import incomplete_warning
 from sonde.runs.report._html import number
-from sonde.runs.report._subjects import Subject
+from sonde.runs.report._subjects import Subject, rows_of
 from sonde.worlds import has_simulator
 
 MUCH_LATE = 0.05
@@ -99,7 +99,7 @@ def _model(subject: Subject) -> Iterator[Finding]:
 def _ending(subject: Subject) -> Iterator[Finding]:
     """Runs that were stopped, did not reach their goal, or are not finished."""
     for source in subject.sources:
-        store, rows = source.store, source.store.load_metrics()
+        store, rows = source.store, rows_of(source.store)
         config, done, why = store.config, rows[-1]["round"], store.why_stopped()
         last = [row for row in rows if row["round"] == done]
         rule = config.stopping_rule

@@ -90,6 +90,8 @@ def _facts(subject: Subject, work: TaskWork, say: Say) -> Facts:
             facts.no_errors = errors
         held = held_out(explorer)
         facts.held_out += [] if held is None else [held]
+        if not explorer.round:  # fitted to logs, and not explored yet
+            continue
         if facts.states is None and explorer.spec.state_dim > 1:
             steps = [measured.states.shape[1] for measured in source.store.load_data(explorer.round)]
             facts.states = visited(explorer, source.store.config.world, steps)

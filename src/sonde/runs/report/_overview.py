@@ -100,8 +100,12 @@ def _how(subject: Subject, single: bool) -> Markup:
     )
     planner = "" if config.method.objective is None else f" Plans come from {_planner(config.solver)}."
     initial = f" It started from {_count(subject.initial, 'measurement')} made before." if subject.initial else ""
+    heading = joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else ""
+    if done == [0]:
+        count = _count(subject.initial, "measurement")
+        return joined(heading, f"Nothing was explored yet: {count} from logs were learned by {model}.")
     return joined(
-        joined(tag("strong", subject.name, class_=f"name s{subject.number}"), ": ") if not single else "",
+        heading,
         f"{called}{summary}{task}. In {lengths} round{'' if lengths == '1' else 's'} of "
         f"{steps} it took {transitions} measurements{seeds}{time}. They were learned by {model}.{planner}{initial}",
     )

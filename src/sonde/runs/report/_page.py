@@ -8,7 +8,7 @@ from importlib import resources
 
 from sonde import __version__
 from sonde.runs.figures._style import LOOKS
-from sonde.runs.report import _curves, _model, _overview, _results
+from sonde.runs.report import _curves, _fit, _model, _overview, _results
 from sonde.runs.report._content import Content, Section
 from sonde.runs.report._html import Markup, data_block, joined, tag
 from sonde.runs.report._states import SHADES
@@ -18,6 +18,7 @@ MAX_BYTES = 6_000_000
 SECTIONS: tuple[Callable[[Content], Section | None], ...] = (
     _overview.overview,
     _overview.warnings_section,
+    _fit.fit,
     _curves.comparison,
     _curves.curves,
     _model.states,

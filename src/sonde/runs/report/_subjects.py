@@ -111,7 +111,7 @@ def subjects(sources: Sequence[Source]) -> list[Subject]:
         sources: The runs.
     """
     _check(sources)
-    groups = grouped([source.store for source in sources])
+    groups = grouped([source.store for source in sources], rows_of)
     if len(groups) > MAX_SUBJECTS:
         raise SondeError(f"report: expected at most {MAX_SUBJECTS} runs that differ in more than seeds, got {len(groups)}")
     left, found = list(sources), []
@@ -124,6 +124,18 @@ def subjects(sources: Sequence[Source]) -> list[Subject]:
     return found
 
 
+def rows_of(store: RunStore) -> list[dict[str, Any]]:
+    """The metrics of a run; where it was only fitted to logs, a row for each seed that says of how many measurements.
+
+    Args:
+        store: The run.
+    """
+    rows, initial = store.load_metrics(), store.load_initial_data()
+    if rows or initial is None or 0 not in store.checkpoints():
+        return rows
+    return [{"seed": seed, "round": 0, "transitions": len(initial.states)} for seed in store.seeds]
+
+
 def _short(label: str) -> str:
     """A label of the figures without the number of seeds, which the page says elsewhere."""
     return label.rpartition(" (")[0]
@@ -132,7 +144,7 @@ def _short(label: str) -> str:
 def _check(sources: Sequence[Source]) -> None:
     """Reject runs without a round, and runs of different systems or tasks."""
     for source in sources:
-        if not source.store.load_metrics():
+        if not rows_of(source.store):
             raise SondeError(
                 f"{source.store.folder} has no finished round yet, so there is nothing to report; wait for its first round "
                 "(--follow does), or continue it with 'sonde resume'"
