@@ -1,4 +1,4 @@
-"""Trained policies without JAX: this module needs only numpy and safetensors.
+"""Controllers without JAX: trained policies and linear feedbacks; this module needs only numpy and safetensors.
 
 policy = load_policy("runs/mountain-car-lite-opax/policies/reach-goal.safetensors")
 u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
@@ -12,17 +12,18 @@ log-std of the controls; the action is tanh of the first entries of the mean:
     ...
     weightN, biasN    [S, h, 2 dc], [S, 2 dc]
     past              [2]            delay and history, if the past belongs to the state; it then follows the observation in x
+
+A linear feedback has another format, which `sonde._internal.policy_file` describes.
 """
 
 from pathlib import Path
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.past import NO_PAST, Memory, Past
-from sonde._internal.policy_file import FORMAT
+from sonde._internal.policy_file import GAINS, read
+from sonde.control._linear_feedback import LinearFeedback
 
 
 class DeployedPolicy:
@@ -91,15 +92,33 @@ def _swish(h: np.ndarray) -> np.ndarray:
     return h * np.exp(-np.logaddexp(np.float32(0), -h))
 
 
-def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy:
-    """Load a policy from a file.
+def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy | LinearFeedback:
+    """Load a controller from a file.
 
     Args:
-        path: A file in the folder policies/ of a run with the solver sac.
-        seed_index: Position of the seed among those of the run, from 0.
+        path: A file in the folder policies/ of a run, or one of a linear feedback.
+        seed_index: Position of the seed among those of the run, from 0; a linear feedback has one.
+
+    Returns:
+        The controller: call it with states.
     """
     path = Path(path)
-    arrays = _read(path)
+    kind, arrays = read(path)
+    return _linear_feedback(path, arrays, seed_index) if kind == GAINS else _network(path, arrays, seed_index)
+
+
+def _linear_feedback(path: Path, arrays: dict[str, np.ndarray], seed_index: int) -> LinearFeedback:
+    if set(arrays) != {"gain", "state", "action"}:
+        raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the gains again")
+    if seed_index != 0:
+        raise SondeError(f"{path} has the gains of one seed: seed_index must be 0, got {seed_index!r}")
+    try:
+        return LinearFeedback(**arrays)
+    except SondeError as error:
+        raise SondeError(f"{path} is damaged ({error}); save the gains again") from None
+
+
+def _network(path: Path, arrays: dict[str, np.ndarray], seed_index: int) -> DeployedPolicy:
     count = sum(name.startswith("weight") for name in arrays)
     extra = ["past"] if "past" in arrays else []
     names = ["action_dim", "shift", "scale", *extra, *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
@@ -131,17 +150,6 @@ def _past(path: Path, arrays: dict[str, np.ndarray], full_dim: int, action_dim: 
         if seen > 0 and seen + past.size(seen, action_dim) == full_dim:
             return past
     raise SondeError(f"{path} is damaged: past {given.tolist()} does not fit {full_dim} inputs; save the policy again")
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {metadata.get('format')!r}")
-        return safetensors.numpy.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray], num_seeds: int, count: int, state_dim: int, action_dim: int) -> None:
