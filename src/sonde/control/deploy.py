@@ -22,7 +22,7 @@ import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.past import NO_PAST, Memory, Past
-from sonde._internal.policy_file import GAINS, read
+from sonde._internal.policy_file import FORMAT, GAINS, read, to_bytes
 from sonde.control._linear_feedback import LinearFeedback
 
 
@@ -37,6 +37,14 @@ class DeployedPolicy:
     """Number of state dimensions dx."""
     action_dim: int
     """Number of action dimensions du."""
+    shift: np.ndarray
+    """What is subtracted from states [dx], with the past if it belongs to them."""
+    scale: np.ndarray
+    """What they are then divided by."""
+    layers: list[tuple[np.ndarray, np.ndarray]]
+    """Weight [in, out] and bias [out] of each layer."""
+    past: Past
+    """What of the past belongs to the state."""
 
     def __init__(
         self,
@@ -55,13 +63,22 @@ class DeployedPolicy:
             action_dim: Number of action dimensions du.
             past: What of the past belongs to the state.
         """
-        self._shift, self._scale, self._layers = shift, scale, layers
+        self.shift, self.scale, self.layers, self.past = shift, scale, layers, past
         self.state_dim, self.action_dim = past.observed_dim(len(shift), action_dim), action_dim
         self._memory = Memory(past, 1, self.state_dim, action_dim)
 
     def reset(self) -> None:
         """Forget the past: a new episode begins."""
         self._memory.reset()
+
+    def to_bytes(self) -> bytes:
+        """Content of a file that `load_policy` reads, with this one policy."""
+        arrays = {"action_dim": np.asarray([self.action_dim]), "shift": self.shift[None], "scale": self.scale[None]}
+        if self.past:
+            arrays["past"] = np.asarray([self.past.delay, self.past.history])
+        for i, (weight, bias) in enumerate(self.layers):
+            arrays |= {f"weight{i}": weight[None], f"bias{i}": bias[None]}
+        return to_bytes(arrays, FORMAT)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Choose an action.
@@ -78,10 +95,10 @@ class DeployedPolicy:
         if not np.isfinite(x).all():
             raise SondeError("policy: the state must be finite, got NaN or infinity; check the sensor that delivered it")
         past = self._memory.recall(x[None])
-        h = ((np.append(x, past) - self._shift) / self._scale).astype(np.float32)
-        for weight, bias in self._layers[:-1]:
+        h = ((np.append(x, past) - self.shift) / self.scale).astype(np.float32)
+        for weight, bias in self.layers[:-1]:
             h = _swish(h @ weight + bias)
-        weight, bias = self._layers[-1]
+        weight, bias = self.layers[-1]
         action = np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
         self._memory.acted(past, x[None], action[None])
         return action
