@@ -13,7 +13,7 @@ from sonde._internal.files import write_atomically
 from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
-from sonde.control import LinearFeedback, to_c, to_onnx
+from sonde.control import GainSchedule, LinearFeedback, to_c, to_onnx
 from sonde.control.deploy import DeployedPolicy, load_policy
 from sonde.evaluation import Distillation, Learned, distil, plan_task, run_task
 from sonde.evaluation._distil import check_distillable
@@ -74,7 +74,9 @@ def _table(seeds: tuple[int, ...], columns: dict[str, np.ndarray]) -> Table:
     return table
 
 
-def controller_of(source: Path, task: str | None, seed: int | None, allow_code: bool) -> DeployedPolicy | LinearFeedback:
+def controller_of(
+    source: Path, task: str | None, seed: int | None, allow_code: bool
+) -> DeployedPolicy | LinearFeedback | GainSchedule:
     """Load the controller of a run, or one from a file.
 
     Args:
@@ -138,7 +140,10 @@ def check_out(out: Path, model: bool) -> None:
 
 
 def write_for_deployment(
-    what: DeployedPolicy | LinearFeedback | Posterior, out: Path, batch: int | None = None, name: str | None = None
+    what: DeployedPolicy | LinearFeedback | GainSchedule | Posterior,
+    out: Path,
+    batch: int | None = None,
+    name: str | None = None,
 ) -> None:
     """Write a controller or a model in the format that the file's name says.
 
@@ -152,11 +157,14 @@ def write_for_deployment(
         raise SondeError(f"deploy: --batch is for ONNX graphs, and {out.name} is none: leave it out")
     if name is not None and out.suffix != ".h":
         raise SondeError(f"deploy: --name is for C headers, and {out.name} is none: leave it out")
+    if isinstance(what, LinearFeedback | GainSchedule) and out.suffix == ".safetensors":
+        what.save(out)
+        return
     if out.suffix == ".onnx":
         content = to_onnx(what, batch)
     elif out.suffix == ".h":
         content = to_c(what, name or re.sub(r"\W", "_", out.stem, flags=re.ASCII)).encode()
     else:
-        assert isinstance(what, DeployedPolicy | LinearFeedback)
+        assert isinstance(what, DeployedPolicy)
         content = what.to_bytes()
     write_atomically(out, content)
