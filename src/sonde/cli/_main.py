@@ -30,27 +30,16 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
   data check FILE ...      say what logs hold, what a run would use of them, and what to do about the rest
+  distil DIR --task T      turn the planner of a task into a network, and print the return that this loses
+  deploy DIR --out FILE    write a policy (--task T), gains or the learned model (--model) to FILE.onnx or FILE.h
   list [WHAT]              list presets, worlds and their tasks, models, solvers and methods
   completion SHELL         print a script that completes commands, names and options on Tab (bash, zsh, fish)
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = (
-    "demo",
-    "explore",
-    "fit",
-    "resume",
-    "evaluate",
-    "analyse",
-    "plot",
-    "report",
-    "sweep",
-    "export",
-    "data",
-    "list",
-    "completion",
-)
 WITHOUT_JAX = ("list", "completion")
+MAKING, USING = ("demo", "explore", "fit", "resume", "sweep"), ("evaluate", "analyse", "plot", "report", "distil", "deploy")
+COMMANDS = (*MAKING, *USING, "export", "data", *WITHOUT_JAX)
 
 
 def main() -> None:

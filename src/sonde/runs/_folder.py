@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from sonde._internal.errors import SondeError, did_you_mean
 from sonde._internal.reading import MAX_ARRAY_BYTES, MAX_JSON_BYTES, read_limited
 from sonde.data import SystemSpec, Trajectory
@@ -127,6 +129,21 @@ class RunFolder:
             return self.load_data(newest)
 
         return self.steadily(read)
+
+    def load_last(self) -> Trajectory:
+        """Read the measurements of the last finished round [S, T, ...].
+
+        Of a run that was only fitted to measurements, they are the first episode of those, the same for all seeds.
+        """
+        if finished := self.load_finished():
+            return finished[-1]
+        measured = self.load_initial_data()
+        if measured is None:
+            raise SondeError(f"{self.folder} has no finished round yet: run 'sonde resume {self.folder}' first")
+        begins = np.flatnonzero((measured.next_states[:-1] != measured.states[1:]).any(axis=-1)) + 1
+        end = int(begins[0]) if len(begins) else len(measured.states)
+        arrays = (measured.states, measured.actions, measured.next_states)
+        return Trajectory(*(np.repeat(array[None, :end], len(self.seeds), axis=0) for array in arrays))
 
     # Checkpoints and metrics
 

@@ -27,9 +27,9 @@ def fit(content: Content) -> Section | None:
 
 def _judged(judgement: Judgement) -> Markup:
     text = (
-        f"Before anything was explored, a model was fitted to {judgement.fitted:,} transitions of a log and judged on others: "
-        f"{judgement.split} ({judgement.held_out:,} transitions). Errors are root mean squares in units of each state's spread. "
-        f"The model that the run began with was then fitted to {judgement.final}."
+        f"Before anything was explored, a model was fitted to {judgement.fitted:,} transitions of a log and judged on others, "
+        f"{judgement.split} ({judgement.held_out:,} transitions). Errors are root mean squares in units of each state's "
+        f"spread. The model that the run began with was then fitted to {judgement.final}."
     )
     tables = []
     for number, steps in enumerate(judgement.steps):
