@@ -47,13 +47,20 @@ navigation = {
     "Start": ["getting-started", "choosing", "gallery"],
     "Notebooks": [
         *(f"notebooks/{name}" for name in ("pendulum", "uncertainty", "choosing-a-method", "choosing-a-model")),
-        *("notebooks/your-own-system", "notebooks/exploring-safely", "notebooks/new-method", "notebooks/*"),
+        *(
+            "notebooks/your-own-system",
+            "notebooks/from-a-log",
+            "notebooks/exploring-safely",
+            "notebooks/new-method",
+            "notebooks/*",
+        ),
     ],
     "Concepts": ["concepts/index", "concepts/loop", "concepts/uncertainty", "concepts/optimism", "concepts/*"],
     "How-to guides": [
         "how-to/index",
         "how-to/*",
         "own-system",
+        "from-a-log",
         "gymnasium",
         "constraints",
         "data",

@@ -190,7 +190,8 @@ def test_any_solver_solves_tasks(run):
     for controller in (run.solve("swing-up"), run.solve("swing-up", small), run.solve(lambda x, u, after: -(after[2] ** 2))):
         actions = controller(x)
         assert actions.shape == (2, 1) and (np.abs(actions) <= 1).all()
-    assert run.solve("swing-up", small).policy.to_bytes() is not None, "it can be deployed"
+    policy = sonde.load_policy(run.folder / "policies" / "swing-up.safetensors", seed_index=1)
+    np.testing.assert_allclose(policy(x[1]), run.solve("swing-up", small)(x)[1], atol=1e-6)
     with pytest.raises(SondeError, match="without a goal"):
         run.solve("swing-up", goal=np.zeros(1))
 
@@ -314,7 +315,7 @@ def test_evaluate_takes_any_solver_and_starts(folder, monkeypatch, capsys):
     task = ("evaluate", str(folder), "--task", "swing-up")
     assert call(monkeypatch, *task, "--solver", "sac", *small, *networks, "--start", "1 0 0", "--start=-1,0,0.5") == 0
     said = capsys.readouterr().out
-    assert "start 1: 1, 0, 0" in said and "start 2: -1, 0, 0.5" in said
+    assert "swing-up.safetensors" in said and "start 1: 1, 0, 0" in said and "start 2: -1, 0, 0.5" in said
     assert call(monkeypatch, *task, "--solver.samples", "8", "--solver.iterations", "1") == 0
 
 

@@ -42,6 +42,30 @@ from sonde import explore
 explorer = explore(config, "runs/pendulum")  # the same call continues a run that was interrupted
 print(explorer.round, explorer.transitions)  # 2 10
 
+# %% load, Run, RunData, Simulation
+import sonde
+from sonde.runs import Run, RunData, Simulation
+
+run: Run = sonde.load("runs/pendulum")  # read when it is asked for something
+data: RunData = run.data
+print(data.rounds[0].states.shape, data.transitions().states.shape)  # (2, 5, 3) (10, 3)
+states = np.tile([1.0, 0.0, 0.0], (100, 1))
+print(run.predict(states, np.zeros((100, 1))).mean.shape)  # (100, 3)
+ahead: Simulation = run.simulate(states[0], np.zeros((5, 1)), particles=19)
+print(ahead.low.shape, run.columns()["max_epistemic"].shape)  # (5, 3) (2, 2)
+
+# %% fit, Judgement
+from sonde import fit
+from sonde.runs import Judgement
+
+rng = np.random.default_rng(0)
+levels, inflows = rng.uniform(0, 1, (40, 1)), rng.uniform(-1, 1, (40, 1))
+np.savez("log.npz", states=levels, actions=inflows, next_states=0.95 * levels + 0.1 * inflows)
+tank = OwnSystem(states=("level",), actions=("inflow",))
+run = fit(RunConfig(world=tank, data="log.npz", model=model), "runs/fitted", steps=5)
+judgement: Judgement = run.judgement
+print(judgement.split, judgement.errors["model"][0])  # one step ahead, in units of the spread
+
 # %% explore_together
 from sonde.runs import explore_together
 

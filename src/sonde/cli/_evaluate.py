@@ -73,13 +73,16 @@ def main(args: list[str]) -> None:
     from sonde.runs._evaluation_report import evaluation_report, promise_report, robust_report
     from sonde.runs._run import restore_explorer
 
-    explorer = restore_explorer(store)
-    if not has_simulator(setup.world):
-        return promise_report(setup, explorer, plain_console())
+    explorer, console = restore_explorer(store), plain_console()
     if chosen.robust:
         beta = _run_beta(config) if chosen.beta is None else chosen.beta
-        return robust_report(config, setup, explorer, beta, plain_console(), chosen.video)
-    evaluation_report(setup, explorer, chosen.oracle, plain_console(), chosen.video)
+        return robust_report(config, setup, explorer, beta, console, chosen.video)
+    if has_simulator(setup.world):
+        policy = evaluation_report(setup, explorer, chosen.oracle, console, chosen.video)
+    else:
+        policy = promise_report(setup, explorer, console)
+    for path in store.save_policies({setup.name: policy}):
+        console.print(f"Policy: {path}", soft_wrap=True)
 
 
 def _opened(args: list[str]) -> tuple[RunStore | None, Solver, list[str]]:

@@ -29,6 +29,7 @@ from sonde.evaluation._robust import returns_on_mean
 from sonde.explorer import Explorer
 from sonde.imagination import Pessimistic
 from sonde.runs._config import RunConfig
+from sonde.solvers import Policy
 from sonde.worlds import World
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def evaluations(setup: TaskSetup, explorer: Explorer, oracle: bool, on_step: OnS
     }
 
 
-def evaluation_report(setup: TaskSetup, explorer: Explorer, oracle: bool, console: Console, video: Path | None = None) -> None:
+def evaluation_report(
+    setup: TaskSetup, explorer: Explorer, oracle: bool, console: Console, video: Path | None = None
+) -> Policy:
     """Print return and success of each seed, and how they compare with random actions and the oracle.
 
     Args:
@@ -67,6 +70,9 @@ def evaluation_report(setup: TaskSetup, explorer: Explorer, oracle: bool, consol
         oracle: Whether to compare with the oracle and random actions.
         console: Where to print.
         video: Path of a film of the first seed; None for no film.
+
+    Returns:
+        The policy for the task.
     """
     film = _film(setup.world, video)
     with console.status(Text(f"planning {setup.name} ...")):
@@ -81,16 +87,20 @@ def evaluation_report(setup: TaskSetup, explorer: Explorer, oracle: bool, consol
     if oracle:
         console.print("oracle: the same planner on the true system; score: 0 is random actions, 1 is the oracle")
     _save_film(film, setup.name, played["learned"], console)
+    return played["learned"].policy
 
 
 @double_precision
-def promise_report(setup: TaskSetup, explorer: Explorer, console: Console) -> None:
+def promise_report(setup: TaskSetup, explorer: Explorer, console: Console) -> Policy:
     """Print what the model of a system without a simulator promises for a task.
 
     Args:
         setup: The task; without starts, rollouts begin where measured episodes began.
         explorer: What was learned.
         console: Where to print.
+
+    Returns:
+        The policy for the task.
     """
     if not setup.starts:
         starts = measured_starts(explorer)[: setup.rollouts]
@@ -104,6 +114,7 @@ def promise_report(setup: TaskSetup, explorer: Explorer, console: Console) -> No
         "sonde.load(DIR).solve(task) on your system",
         soft_wrap=True,
     )
+    return policy
 
 
 def measured_starts(explorer: Explorer) -> tuple[tuple[float, ...], ...]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import one_seed
@@ -198,8 +197,8 @@ class Run:
 
     def simulate(
         self,
-        x0: Float[np.ndarray, "*N dx"],
-        actions: Float[np.ndarray, "*N T du"],
+        x0: np.ndarray,
+        actions: np.ndarray,
         *,
         past: np.ndarray | None = None,
         seed: int | None = None,
@@ -212,16 +211,16 @@ class Run:
         randomness is always the same.
 
         Args:
-            x0: State before the first step, or N of them.
-            actions: Actions of each step.
-            past: What came before the first step [*N, p], where the past belongs to the state; by default nothing: the system
+            x0: State before the first step [dx], or N of them [N, dx].
+            actions: Actions of each step [T, du], or of N trajectories [N, T, du].
+            past: What came before the first step [p] or [N, p], where the past belongs to the state; by default nothing: the system
                 rested.
             seed: The seed whose model is simulated; by default the first.
             particles: Plausible trajectories from each start.
             coverage: Share of them that the bands contain.
 
         Returns:
-            States after each step [*N, T, dx].
+            States after each step [T, dx] or [N, T, dx].
         """
         spec = self.explorer.spec
         starts, own = _numbers("x0", x0, (spec.state_dim,)), _numbers("actions", actions, (None, spec.action_dim))
@@ -272,6 +271,8 @@ class Run:
     ) -> Controller:
         """Make a controller for a task from what was learned.
 
+        A policy that needs no planner (solver `SAC`), of the newest round, is also saved in the folder, to be deployed.
+
         Args:
             task: A task of the world by name, FILE.py:NAME, a reward(x, u, x_next), a `Task` or a `GoalTask`.
             solver: What plans it, or trains a policy for it, such as `SAC()`; by default as in the run.
@@ -282,7 +283,11 @@ class Run:
         Returns:
             The controller, called with states. With one seed, a state [dx] gives an action [du].
         """
-        return controller_for(setup_of(self.config, task, solver), self.explorer, goal, budget, rate)
+        setup = setup_of(self.config, task, solver)
+        controller = controller_for(setup, self.explorer, goal, budget, rate)
+        if self.round == max(self.rounds, default=0):
+            self._store.save_policies({setup.name: controller.policy})
+        return controller
 
 
 def _numbers(name: str, values: np.ndarray, last: tuple[int | None, ...]) -> np.ndarray:

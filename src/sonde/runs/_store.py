@@ -193,17 +193,23 @@ class RunStore(RunFolder):
         """
         self.data_path(round_number).unlink(missing_ok=True)
 
-    def save_policies(self, policies: Mapping[str, Policy]) -> None:
+    def save_policies(self, policies: Mapping[str, Policy]) -> list[Path]:
         """Write those policies that are trained and can be used without a planner, in place of the last ones.
 
         Args:
             policies: Policies by name.
+
+        Returns:
+            The files.
         """
+        paths = []
         for name, policy in policies.items():
             content = policy.to_bytes()
             if content is not None:
                 (self.folder / "policies").mkdir(exist_ok=True)
-                write_atomically(self.folder / "policies" / f"{name}.safetensors", content)
+                paths.append(self.folder / "policies" / f"{name}.safetensors")
+                write_atomically(paths[-1], content)
+        return paths
 
     # Checkpoints
 
