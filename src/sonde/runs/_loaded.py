@@ -213,8 +213,8 @@ class Run:
         Args:
             x0: State before the first step [dx], or N of them [N, dx].
             actions: Actions of each step [T, du], or of N trajectories [N, T, du].
-            past: What came before the first step [p] or [N, p], where the past belongs to the state; by default nothing: the system
-                rested.
+            past: What came before the first step [p] or [N, p], where the past belongs to the state; by default nothing: the
+                system rested.
             seed: The seed whose model is simulated; by default the first.
             particles: Plausible trajectories from each start.
             coverage: Share of them that the bands contain.
