@@ -97,6 +97,8 @@ def _config(chosen: FitArguments) -> RunConfig:
     """The config of the run."""
     if not chosen.files:
         raise SondeError("fit: name the logs first: sonde fit log.csv --columns 'x=position [mm]' 'u=voltage -24..24'")
+    if chosen.config.data:
+        raise SondeError("fit: logs are named without --data: sonde fit FILE [FILE ...]")
     config = replace(chosen.config, data=chosen.files)
     if not isinstance(config.world, OwnSystem):
         if chosen.states or chosen.actions:
