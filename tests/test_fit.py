@@ -59,11 +59,12 @@ class Exact(Posterior):
         ([10, 10, 10, 10, 10], 0.2, 40, "the last of 5 episodes"),
         ([10, 10, 10, 10, 10], 0.25, 30, "the last 2 of 5 episodes"),
         ([50], 0.2, 40, "20 % of the rows"),
+        ([25, 25], 0.2, 40, "20 % of the rows"),
         ([5, 45], 0.2, 40, "20 % of the rows"),
         ([1] * 50, 0.1, 45, "the last 5 of 50 episodes"),
     ],
 )
-def test_whole_episodes_are_held_out_if_half_of_the_rows_are_left(lengths, share, first, words):
+def test_whole_episodes_are_held_out_if_they_are_not_far_more_than_the_share(lengths, share, first, words):
     starts = np.concatenate([100 * number + np.arange(length) for number, length in enumerate(lengths)])[:, None] * 1.0
     measured = Trajectory(starts, 0 * starts, starts + 1)
     assert episode_begins(measured.states, measured.next_states).sum() == len(lengths)

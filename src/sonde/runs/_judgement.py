@@ -139,8 +139,8 @@ def episode_begins(states: np.ndarray, next_states: np.ndarray) -> np.ndarray:
 def last_share(measured: Trajectory, share: float) -> tuple[int, str]:
     """Where the held-out part of a log begins.
 
-    It is the fewest last episodes that have at least the share, if that leaves half of the rows; otherwise the last share of
-    the rows, which cuts an episode in two.
+    It is the fewest last episodes that have at least the share, if they have no more than twice that; otherwise the last share
+    of the rows, which cuts an episode in two.
 
     Args:
         measured: Transitions [N, ...].
@@ -154,7 +154,7 @@ def last_share(measured: Trajectory, share: float) -> tuple[int, str]:
         raise SondeError(f"fit: holdout must be a share between 0 and 1 that leaves rows on both sides of {count}, got {share}")
     begins = np.flatnonzero(episode_begins(measured.states, measured.next_states))
     enough = begins[begins <= count - share * count]
-    if len(enough) and enough[-1] >= count / 2:
+    if len(enough) and count - enough[-1] <= min(2 * share, 0.5) * count:
         number = int((begins >= enough[-1]).sum())
         said = f"the last {number} of {len(begins)} episodes" if number > 1 else f"the last of {len(begins)} episodes"
         return int(enough[-1]), said

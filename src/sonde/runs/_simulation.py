@@ -20,6 +20,8 @@ FEW = 32
 STEPS_MULTIPLE = 20
 """Simulations take a multiple of these steps, of which the last ones may not count: not every length needs its program."""
 PARTICLES, COVERAGE = 199, 0.9
+ROUNDING = 1e-9
+"""What a number may be off by because coverages such as 0.9 have no exact form."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,9 @@ def _rank_of_limits(particles: int, coverage: float) -> int:
     whole("simulation", particles=particles)
     if not 0 < coverage < 1:
         raise SondeError(f"simulation: coverage must lie between 0 and 1, got {coverage}")
-    rank = round((particles + 1) * (1 - coverage) / 2)
+    rank = int((particles + 1) * (1 - coverage) / 2 + ROUNDING)
     if rank < 1:
-        needed = int(np.ceil(2 / (1 - coverage)))
+        needed = int(np.ceil(2 / (1 - coverage) - ROUNDING))
         raise SondeError(f"simulation: a band of {coverage:g} needs at least {needed - 1} particles, got {particles}")
     return rank
 
