@@ -35,7 +35,7 @@ USER_PAGES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "NOTES
 FENCE = re.compile(r"^(?P<mark><!-- run -->\n)?```(?P<kind>[\w{}-]*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 ROOMS = ("data", "models", "imagination", "objectives", "methods", "solvers", "control", "worlds", "explorer", "evaluation")
 ROOMS = ("", *ROOMS, "theory", "analysis", "solvers.adversarial")
-ROOMS = (*ROOMS, "runs", "runs.figures", "runs.report", "runs.sweep", "runs.trackers")
+ROOMS = (*ROOMS, "runs", "runs.figures", "runs.logs", "runs.report", "runs.sweep", "runs.trackers")
 SMALL = {"range(4)": "range(1)", "policy, 100": "policy, 8", "samples=100": "samples=12", "horizon=200": "horizon=3"}
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,7 +125,7 @@ def test_step_that_is_not_the_systems_is_refused(tmp_path):
     )
     with pytest.raises(SondeError, match=r"a\.csv: samples are 0.01 s apart, and the system's step is 0.05 s; add --irr"):
         read(fast, LogFormat(dt=DT))
-    with pytest.raises(SondeError, match=r"b\.csv: samples are 0.2 s apart .* give the time between samples as --dt"):
+    with pytest.raises(SondeError, match=r"b\.csv: samples are 0.2 s apart, .* give the time between samples as --dt"):
         read(slow, LogFormat(dt=DT))
     names = {name: f"{name}=x" for name in Pendulum().state_names}
     log = LogFormat(columns=(*names.values(), "torque=u"), dt=0.1)
@@ -538,3 +539,18 @@ def test_one_bad_file_among_good_ones_is_told_and_the_others_counted(tmp_path, m
     assert [one["transitions"] for one in found["sources"]] == [0, 4]
     with pytest.raises(SondeError, match=r"bad\.csv: line 2, column 'u'"):
         read(tmp_path / "*.csv")
+
+
+def test_page_shows_what_check_prints(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text()
+    section = page.partition("## Look at a log first")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(?:python|console|text)\n(.*?)```", section, re.DOTALL)
+    program, command, shown, python = blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    exec(program, {})
+    assert call(monkeypatch, *shlex.split(command)[1:]) == 0
+    plain = lambda text: [line.rstrip() for line in text.strip().splitlines()]
+    assert plain(capsys.readouterr().out) == plain(shown)
+    exec(python, {})
+    assert capsys.readouterr().out.startswith("True 117 ['about 1 sample lost")
