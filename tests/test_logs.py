@@ -131,7 +131,7 @@ def test_step_that_is_not_the_systems_is_refused(tmp_path):
     log = LogFormat(columns=(*names.values(), "torque=u"), dt=0.1)
     with pytest.raises(SondeError, match=r"dt is 0.1 s, and the system's own step is 0.05 s; leave out --dt"):
         read(fast, log, Pendulum())
-    with pytest.raises(SondeError, match=r"samples are 0.01 s apart .* and the system's step is 0.05 s"):
+    with pytest.raises(SondeError, match=r"samples are 0.01 s apart, and the system's step is 0.05 s"):
         read(fast, replace(log, dt=None), Pendulum())
 
 
@@ -475,6 +475,25 @@ def test_run_starts_from_several_logs_and_keeps_how_they_were_read(tmp_path, mon
     assert pairs(found) == [(0, 1), (1, 2)] * 2 and found.actions[:, 0].tolist() == [0.5, -0.5] * 2
     with pytest.raises(SondeError, match="data names no file"):
         replace(config, data=())
+    with pytest.raises(SondeError, match="there are settings of logs, and no data"):
+        replace(config, data=None)
+
+
+def test_options_of_a_log_reach_a_run_from_the_command_line(tmp_path, monkeypatch, capsys):
+    good = write(tmp_path / "a.csv", [(0, 1, 2, 3, 4), (50, 1, 2, 3, 4)], "t [ms],a,b,c,volts")
+    bad = write(tmp_path / "b.csv", [(0, 1, 2, 3, 4), (50, 1, 2, 3, 48), (100, 1, 2, 3, 0)], "t [ms],a,b,c,volts")
+    columns = ("--columns", "cos th=a", "sin th=b", "thdot=c [deg/s]", "torque=volts -24..24")
+    words = ("explore", "pendulum-gp-lite", "--data", good, bad, *columns, "--out", str(tmp_path / "run"))
+    assert call(monkeypatch, *words) == 2
+    said = capsys.readouterr().err
+    assert "b.csv: line 3, column 'volts'" in said and "expected an action in [-1, 1], got 2" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_temperature_is_no_clock(tmp_path):
+    source = write(tmp_path / "a.csv", [(k, 1, 20, k, 0) for k in (3, 1, 2)], "T,episode,t,x,u")
+    system = OwnSystem(states=("x", "t"), actions=("u",))
+    assert read(source, system=system).states.tolist() == [[3, 20], [1, 20]]  # rows of an episode, without any clock
 
 
 # sonde data check

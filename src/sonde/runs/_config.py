@@ -151,6 +151,8 @@ class RunConfig:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         if self.data == ():
             raise SondeError("config: data names no file; leave it out to start from nothing")
+        if self.data is None and self.log != LogFormat():
+            raise SondeError("config: there are settings of logs, and no data: name some with --data, or leave them out")
         _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:

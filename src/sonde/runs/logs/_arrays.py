@@ -61,7 +61,7 @@ class ArraysLog(LogFile):
             columns: Their names.
             clock: The time column as in `LogFormat`.
         """
-        time = clock_of(self, clock)
+        time = clock_of(self, clock, columns)
         episode = [EPISODE] if EPISODE in self.columns() else []
         wanted = [*columns, *([time.column] if time else []), *episode]
         arrays = list(dict.fromkeys(array_and_index(column)[0] for column in wanted))

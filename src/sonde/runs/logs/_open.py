@@ -39,8 +39,8 @@ def expanded(sources: str | Sequence[str]) -> list[str]:
         if not files:
             raise SondeError(f"{source}: no file fits this pattern; looked in {Path(source).expanduser().absolute().parent}")
         found += files
-    twice = next((source for source in found if found.count(source) > 1), None) if len(found) <= 1000 else None
-    if twice:
+    if len(set(found)) < len(found):
+        twice = next(source for number, source in enumerate(found) if source in found[:number])
         raise SondeError(f"{twice} is given twice; name each file once")
     if not found:
         raise SondeError(f"no data: expected {EXPECTED}")
