@@ -16,7 +16,7 @@ from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import with_absolute_paths
 from sonde.runs._initial_data import load_initial_data
 from sonde.runs._store import RunStore
-from sonde.runs.logs import LogFormat, check_logs, system_of
+from sonde.runs.logs import LogFormat, _check, _load, check_logs, system_of
 from sonde.worlds import OwnSystem, Pendulum
 from tiny import TINY
 
@@ -573,3 +573,14 @@ def test_page_shows_what_check_prints(tmp_path, monkeypatch, capsys):
     assert plain(capsys.readouterr().out) == plain(shown)
     exec(python, {})
     assert capsys.readouterr().out.startswith("True 117 ['about 1 sample lost")
+
+
+def test_more_transitions_than_can_be_learned_from_are_refused(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.csv", ramp(6))
+    monkeypatch.setattr(_load, "LARGEST", 9)
+    monkeypatch.setattr(_check, "LARGEST", 9)
+    with pytest.raises(SondeError, match=r"expected at most .* transitions, got 10 in 2 sources"):
+        read(tmp_path / "*.csv")
+    check = check_logs(str(tmp_path / "*.csv"), LogFormat(columns=("x=x", "u=u")))
+    assert not check.usable and "got 10 in all sources" in check.findings[-1].text

@@ -2,7 +2,7 @@
 
 import glob
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from sonde._internal.errors import SondeError, did_you_mean
@@ -84,7 +84,7 @@ def _mcap(path: Path) -> LogFile:
     return RosLog(path) if CDR in encodings and JSON not in encodings else file
 
 
-def _files_beside(path: Path, suffixes) -> list[str]:
+def _files_beside(path: Path, suffixes: Container[str]) -> list[str]:
     """Names of the files of some kinds in the folder of a file."""
     try:
         return [other.name for other in itertools.islice(path.parent.iterdir(), 1000) if other.suffix.lower() in suffixes]
