@@ -109,7 +109,7 @@ def starting_point(name: str) -> RunConfig:
     if name.startswith(GYM):
         return default_config(GymWorld(with_absolute_path(name.removeprefix(GYM))))
     if name.startswith(FMU):
-        return default_config(FmuWorld(name.removeprefix(FMU)).located())
+        return default_config(FmuWorld(str(Path(name.removeprefix(FMU)).expanduser().absolute())))
     if is_in_file(name):
         return default_config(_checked_world(name))
     if name in WORLDS and WORLDS[name] is not OwnSystem:

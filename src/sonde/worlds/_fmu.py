@@ -68,7 +68,9 @@ class FmuWorld(HostWorld):
     @property
     def seconds_per_step(self) -> float:
         """The seconds from one action to the next."""
-        return self._interface.dt
+        from sonde.worlds._fmu_simulators import resolve
+
+        return resolve(self, self._interface).dt
 
     @property
     def _interface(self):

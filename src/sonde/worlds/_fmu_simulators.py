@@ -6,6 +6,7 @@ An archive is unpacked once per process, into a temporary folder that is removed
 import functools
 import io
 import math
+import re
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -30,22 +31,12 @@ SETTABLE = ("exact", "approx")
 
 
 class FmuInterface(NamedTuple):
-    """What an FMU has of what a world asks for."""
+    """The variables of an FMU that a world asks for; the rest may be given by options later."""
 
     inputs: tuple[Any, ...]
     """The variables that actions set."""
     outputs: tuple[Any, ...]
     """The variables that are the state."""
-    low: tuple[float, ...]
-    """Values of the inputs at action -1."""
-    high: tuple[float, ...]
-    """Values of the inputs at action 1."""
-    dt: float
-    """Seconds per step."""
-    start_values: tuple[tuple[Any, str | tuple[float, float]], ...]
-    """Variables with their start value, or with the limits between which it is drawn."""
-    once: bool
-    """Whether a process may have only one instance."""
     description: Any
     """FMPy's description of the model."""
     folder: Path
@@ -62,6 +53,19 @@ class FmuInterface(NamedTuple):
         return tuple(variable.name for variable in self.inputs)
 
 
+class Settings(NamedTuple):
+    """What else an instance needs to be stepped."""
+
+    low: np.ndarray
+    """Values of the inputs at action -1."""
+    high: np.ndarray
+    """Values of the inputs at action 1."""
+    dt: float
+    """Seconds per step."""
+    start_values: tuple[tuple[Any, str | tuple[float, float]], ...]
+    """Variables with their start value, or with the limits between which it is drawn."""
+
+
 def open_fmus(world: FmuWorld, digest: str, num_copies: int) -> GymSimulators:
     """Open copies of an FMU.
 
@@ -70,8 +74,10 @@ def open_fmus(world: FmuWorld, digest: str, num_copies: int) -> GymSimulators:
         digest: Checksum of its file.
         num_copies: Number of copies S.
     """
-    once = read_interface(world, digest).once
-    return GymSimulators(world.file, [functools.partial(_make_flat, world)] * num_copies, world.processes or once)
+    interface = read_interface(world, digest)
+    resolve(world, interface)  # mistakes are found here, not in a process
+    once = interface.description.coSimulation.canBeInstantiatedOnlyOncePerProcess
+    return GymSimulators(world.file, [functools.partial(_make_flat, world)] * num_copies, world.processes or bool(once))
 
 
 def _make_flat(world: FmuWorld) -> FlatEnv:
@@ -88,8 +94,8 @@ class FmuEnv(gymnasium.Env):
             world: The world.
         """
         self.file, self.interface = world.file, read_interface(world, file_checksum(world))
-        low, high = (np.array(limits) for limits in (self.interface.low, self.interface.high))
-        self.action_space = Box(low, high, dtype=np.float64)
+        self.settings = resolve(world, self.interface)
+        self.action_space = Box(self.settings.low, self.settings.high, dtype=np.float64)
         self.observation_space = Box(-np.inf, np.inf, (len(self.interface.outputs),), np.float64)
         self.steps, self.instance = 0, FmuInstance(self.interface.description, self.interface.folder)
 
@@ -99,7 +105,7 @@ class FmuEnv(gymnasium.Env):
         self.steps = 0
         values = [
             (variable, value if isinstance(value, str) else self.np_random.uniform(*value))
-            for variable, value in self.interface.start_values
+            for variable, value in self.settings.start_values
         ]
         try:
             self.instance.start(values)
@@ -109,7 +115,7 @@ class FmuEnv(gymnasium.Env):
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         """Hold the inputs for one step."""
-        dt, began = self.interface.dt, self.steps * self.interface.dt
+        dt, began = self.settings.dt, self.steps * self.settings.dt
         try:
             ended = self.instance.step(self.interface.inputs, action.tolist(), began, dt)
         except FmuFailure as failure:
@@ -129,7 +135,7 @@ class FmuEnv(gymnasium.Env):
         except FmuFailure as failure:
             raise SondeError(f"{self.file}: its outputs cannot be read: {failure}") from None
         if not np.isfinite(values).all():
-            time, outputs = self.steps * self.interface.dt, _listed(self.interface.state_names, values)
+            time, outputs = self.steps * self.settings.dt, _listed(self.interface.state_names, values)
             raise SondeError(f"{self.file}: at {time:g} s its outputs are not finite: {outputs}; the model has left its range")
         return values
 
@@ -154,13 +160,22 @@ def read_interface(world: FmuWorld, digest: str) -> FmuInterface:
     variables = {variable.name: variable for variable in description.modelVariables}
     inputs = _chosen(world, variables, "input", world.inputs)
     outputs = _chosen(world, variables, "output", world.outputs)
-    low, high = zip(*_limits(world, inputs), strict=True)
-    dt = world.dt or getattr(description.defaultExperiment, "stepSize", None)
+    return FmuInterface(inputs, outputs, description, folder)
+
+
+def resolve(world: FmuWorld, interface: FmuInterface) -> Settings:
+    """What an instance needs to be stepped, from the world's settings and the defaults of the FMU.
+
+    Args:
+        world: The world.
+        interface: The variables that it asks for.
+    """
+    dt = world.dt or getattr(interface.description.defaultExperiment, "stepSize", None)
     if dt is None:
         raise SondeError(f"{world.file} suggests no step size: give the seconds per action with --world.dt")
-    once = bool(description.coSimulation.canBeInstantiatedOnlyOncePerProcess)
-    start_values = tuple(_start_values(world, variables))
-    return FmuInterface(inputs, outputs, low, high, float(dt), start_values, once, description, folder)
+    low, high = np.array(list(_limits(world, interface.inputs))).T
+    variables = {variable.name: variable for variable in interface.description.modelVariables}
+    return Settings(low, high, float(dt), tuple(_start_values(world, variables)))
 
 
 @functools.lru_cache(maxsize=16)
@@ -182,16 +197,18 @@ def _unpacked(file: str, digest: str) -> tempfile.TemporaryDirectory:
 def _description(file: str, folder: Path) -> Any:
     fmpy = load_fmpy()
     try:
+        version = re.search(rb'fmiVersion="([^"]*)"', (folder / "modelDescription.xml").read_bytes())
+        if version and version[1][:2] not in (b"2.", b"3."):
+            raise SondeError(f"{file} is an FMU of FMI {version[1].decode()}; expected FMI 2 or 3: export it again")
         described = fmpy.read_model_description(str(folder), validate=False)
-        major = described.fmiMajorVersion
+    except SondeError:
+        raise
     except Exception as error:  # of several parsers
         raise SondeError(f"{file} is no FMU: its modelDescription.xml cannot be read ({first_line(error)})") from None
-    if major not in (2, 3):
-        raise SondeError(f"{file} is an FMU of FMI {described.fmiVersion}; expected FMI 2 or 3: export it again")
     if described.coSimulation is None:
         raise SondeError(f"{file} is not for co-simulation (it has no solver of its own): export it for co-simulation")
     binaries = [path.name for path in sorted((folder / "binaries").glob("*"))]
-    here = fmpy.platform if major == 2 else fmpy.platform_tuple
+    here = fmpy.platform if described.fmiMajorVersion == 2 else fmpy.platform_tuple
     if here not in binaries:
         have = ", ".join(binaries) or "none"
         raise SondeError(f"{file} has no program for {here}, this kind of computer; it has {have}: export it for {here}")
