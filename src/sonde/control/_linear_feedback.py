@@ -1,10 +1,11 @@
-"""Linear state feedback; needs only numpy."""
+"""Linear state feedback; needs only numpy and safetensors."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
+from sonde._internal.policy_file import GAINS, to_bytes
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,7 @@ class LinearFeedback:
         if not np.isfinite(x).all():
             raise SondeError("LinearFeedback: the state must be finite, got NaN or infinity; check the sensor")
         return np.clip(self.action - self.gain @ (x - self.state), -1.0, 1.0)
+
+    def to_bytes(self) -> bytes:
+        """Content of a file that `load_policy` reads."""
+        return to_bytes({"gain": self.gain, "state": self.state, "action": self.action}, GAINS)
