@@ -4,9 +4,9 @@
     python examples/plant_over_tcp.py explore --out runs/slide          # learn; kill it at any time and start it again
     python examples/plant_over_tcp.py control runs/slide/policies/hold.onnx
 
-The plant has a clock of its own and waits for nobody: 20 times per second it sends a line of JSON with what it measures, and the
-last command that has arrived by then acts during the next period. So actions act one step late, which the config says with
-`delay=1`. Replace the function `serve` by your plant, and `Link` by what talks to it.
+The plant has a clock of its own and waits for nobody: 20 times per second it sends a line of JSON with what it measures, and
+the last command that has arrived by then acts during the next period. So actions act one step late, which the config says
+with `delay=1`. Replace the function `serve` by your plant, and `Link` by what talks to it.
 
 `control` needs numpy and onnxruntime only. Commands that arrive too late are counted on both sides: by the policy, which has a
 deadline, and by the plant.
@@ -51,7 +51,7 @@ class Slide:
             action: Voltage of the motor, from -1 to 1.
         """
         for _ in range(10):
-            self.speed += PERIOD / 10 * (4.0 * action - 2.0 * self.speed - 0.3 * np.tanh(self.speed / 0.05))
+            self.speed += PERIOD / 10 * (4.0 * action - 2.0 * self.speed - 0.1 * np.tanh(self.speed / 0.05))
             self.position += PERIOD / 10 * self.speed
             if abs(self.position) > 1.0:
                 self.position, self.speed = np.sign(self.position), 0.0
@@ -230,7 +230,7 @@ class OnnxPolicy:
             The action [du].
         """
         action, self.memory = self.session.run(["action", "next_memory"], {"x": x[None], "memory": self.memory})
-        return action[0]
+        return np.asarray(action)[0]
 
 
 def control(file: str, port: int) -> None:

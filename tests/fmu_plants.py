@@ -1,4 +1,4 @@
-"""FMUs for tests: a pendulum whose slave is Python (by pythonfmu), and a small one in C, of FMI 2 or 3, that fails on request."""
+"""FMUs for tests: a pendulum whose slave is Python (by pythonfmu), and a cart in C, of FMI 2 or 3, that fails on request."""
 
 import importlib
 import re
@@ -112,8 +112,8 @@ fmi3Status fmi3DoStep(fmi3Instance i, Number t, Number h, fmi3Boolean b, fmi3Boo
 #else
 const char *fmi2GetTypesPlatform(void) { return "default"; }
 const char *fmi2GetVersion(void) { return "2.0"; }
-fmi2Component fmi2Instantiate(fmi2String n, fmi2Type k, fmi2String g, fmi2String r, const fmi2CallbackFunctions *f, fmi2Boolean v,
-    fmi2Boolean l) { return make(); }
+fmi2Component fmi2Instantiate(fmi2String n, fmi2Type k, fmi2String g, fmi2String r, const fmi2CallbackFunctions *f,
+    fmi2Boolean v, fmi2Boolean l) { return make(); }
 void fmi2FreeInstance(fmi2Component i) { instances--; free(i); }
 fmi2Status fmi2SetupExperiment(fmi2Component i, fmi2Boolean d, Number t, Number s, fmi2Boolean e, Number f) { return fmi2OK; }
 fmi2Status fmi2EnterInitializationMode(fmi2Component i) { return fmi2OK; }
@@ -141,15 +141,25 @@ VARIABLES = (
 
 
 def pendulum(folder: Path) -> Path:
-    """A pendulum by pythonfmu, in a process of its own: it imports the slave.
+    """A pendulum by pythonfmu.
 
     Args:
         folder: Where to build it.
     """
     (folder / "pendulum.py").write_text(PENDULUM)
-    build = [sys.executable, "-m", "pythonfmu", "build", "-f", "pendulum.py", "-d", "."]
-    subprocess.run(build, cwd=folder, check=True, capture_output=True)
+    build_fmu(folder, "pendulum.py")
     return folder / "Pendulum.fmu"
+
+
+def build_fmu(folder: Path, file: str) -> None:
+    """Make an FMU of a slave in Python, in a process of its own: it imports the file.
+
+    Args:
+        folder: Where the file is, and the FMU will be.
+        file: Name of the file.
+    """
+    build = [sys.executable, "-m", "pythonfmu", "build", "-f", file, "-d", "."]
+    subprocess.run(build, cwd=folder, check=True, capture_output=True)
 
 
 def described(fmu: Path, out: Path, *changes: tuple[str, str]) -> Path:
@@ -182,7 +192,9 @@ def cart(folder: Path, version: int = 2, once: bool = False) -> Path:
     import fmpy
 
     place = folder / f"cart{version}{'once' * once}"
-    library = place / "binaries" / (fmpy.platform if version == 2 else fmpy.platform_tuple) / f"cart{fmpy.sharedLibraryExtension}"
+    library = (
+        place / "binaries" / (fmpy.platform if version == 2 else fmpy.platform_tuple) / f"cart{fmpy.sharedLibraryExtension}"
+    )
     library.parent.mkdir(parents=True)
     kind = getattr(importlib.import_module(f"fmpy.fmi{version}"), f"FMU{version}Slave")
     missing = [name for name in dir(kind) if name.startswith(f"fmi{version}") and f"{name}(" not in IN_C]
@@ -190,7 +202,9 @@ def cart(folder: Path, version: int = 2, once: bool = False) -> Path:
     (place / "cart.c").write_text(IN_C + "\n".join(f"int {name}(void) {{ return 3; }}" for name in missing))
     headers = Path(fmpy.__file__).parent / "c-code"
     flags = ["-DFMI3"] * (version == 3) + ["-DONCE"] * once
-    subprocess.run(["cc", "-shared", "-fPIC", "-O1", *flags, f"-I{headers}", "cart.c", "-lm", "-o", library], cwd=place, check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-O1", *flags, f"-I{headers}", "cart.c", "-lm", "-o", library], cwd=place, check=True
+    )
     (place / "modelDescription.xml").write_text(_description(version, once))
     return Path(shutil.make_archive(str(place), "zip", place)).rename(place.with_suffix(".fmu"))
 

@@ -1,7 +1,6 @@
 """Plants of other tools: an FMU steps like its own equation, is restarted as it allows, and says what cannot be used."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -125,7 +124,9 @@ def test_reachable_transitions_are_steps_of_the_plant(folder):
     assert points is not None and points.states.shape == (40, 2)
     x, u = points.states[0], points.actions[0, 0]
     slope = lambda _, y: (y[1], -9.81 * np.sin(y[0]) - 0.3 * y[1] + 2 * u)
-    np.testing.assert_allclose(points.next_states[0], solve_ivp(slope, (0, 0.05), x, rtol=1e-10, atol=1e-12).y[:, -1], atol=1e-7)
+    np.testing.assert_allclose(
+        points.next_states[0], solve_ivp(slope, (0, 0.05), x, rtol=1e-10, atol=1e-12).y[:, -1], atol=1e-7
+    )
 
 
 @needs_compiler
@@ -204,7 +205,11 @@ CHANGES = {
         ("old", {}, "is an FMU of FMI 1.0; expected FMI 2 or 3"),
         ("no-step", {}, "suggests no step size: give the seconds per action with --world.dt"),
         ("integer", {}, "torque is Integer; expected real numbers: name the inputs to use with --world.inputs"),
-        ("half-bounded", {"ranges": ()}, r"torque has no finite range \(min -1, max inf\): give one with --world.ranges torque="),
+        (
+            "half-bounded",
+            {"ranges": ()},
+            r"torque has no finite range \(min -1, max inf\): give one with --world.ranges torque=",
+        ),
         ("damaged", {}, "is no FMU: its modelDescription.xml cannot be read"),
         ("no-input", {}, "has no variable of causality input: name some with --world.inputs; it has torque, angle"),
         ("", {"ranges": ("torqe=-1:1",)}, "has no input 'torqe'.*did you mean 'torque'"),
@@ -248,7 +253,11 @@ def test_files_that_are_no_fmus_are_rejected(folder, tmp_path):
     with zipfile.ZipFile(folder / "Pendulum.fmu") as old, zipfile.ZipFile(tmp_path / "win.fmu", "w") as new:
         for name in [name for name in old.namelist() if "linux" not in name]:
             new.writestr(name, old.read(name))
-    for name, message in (("text", "cannot be unpacked"), ("win", "it has win64: export it for linux64"), ("none", "cannot be read")):
+    for name, message in (
+        ("text", "cannot be unpacked"),
+        ("win", "it has win64: export it for linux64"),
+        ("none", "cannot be read"),
+    ):
         with pytest.raises(SondeError, match=f"{name}.fmu.*{message}"):
             _ = FmuWorld(str(tmp_path / f"{name}.fmu"), ranges=(TORQUE,)).spec
 
@@ -274,13 +283,13 @@ def test_a_config_keeps_the_checksum_and_a_changed_file_is_noticed(folder, tmp_p
     world = saved.world
     assert isinstance(world, FmuWorld) and world.file == f"{tmp_path}/plant.fmu" and len(world.sha256) == 64
     assert code_of(saved) == [world.file] and world_label(world) == "plant"
-    with pytest.raises(SondeError, match="names code that would run.*plant.fmu, SHA-256.*--allow-code"):
+    with pytest.raises(SondeError, match=r"names code that would run.*plant\.fmu, SHA-256.*--allow-code"):
         from_json(RunConfig, to_json(saved), "config.json")
     check_same_config(saved, config, tmp_path)
     described(folder / "Pendulum.fmu", tmp_path / "plant.fmu", ('start="9.81"', 'start="1.62"'))
-    with pytest.raises(SondeError, match="plant.fmu has changed: the run began with the SHA-256"):
+    with pytest.raises(SondeError, match=r"plant\.fmu has changed: the run began with the SHA-256"):
         world.open(1)
-    with pytest.raises(SondeError, match="was begun with another config: world.sha256 is"):
+    with pytest.raises(SondeError, match=r"was begun with another config: world\.sha256 is"):
         check_same_config(saved, config, tmp_path)
 
 

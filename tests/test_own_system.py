@@ -142,7 +142,9 @@ def test_late_actions_are_counted_although_the_program_was_killed_while_learning
     assert row["late_actions"] == policy.timing.late / policy.timing.calls > 0.5
     assert store.data_path(1).read_bytes() == told
     for wrong in ('"2"', '"NaN"'):
-        store.data_path(1).write_bytes(told.replace(json.dumps(json.dumps(row["late_actions"])).encode(), wrong.encode().ljust(5)))
+        store.data_path(1).write_bytes(
+            told.replace(json.dumps(json.dumps(row["late_actions"])).encode(), wrong.encode().ljust(5))
+        )
         with pytest.raises(SondeError):
             store.load_known(1)
 

@@ -133,7 +133,10 @@ def check_run(out: Path, told: list[bytes], data) -> None:
 
 def check_policy(example, out: Path, port: int) -> None:
     """The exported policy acts as the one in numpy, and holds the slide as well as a controller that knows it."""
-    exported, plain = example.OnnxPolicy(str(out / "policies" / "hold.onnx")), load_policy(out / "policies" / "hold.safetensors")
+    exported, plain = (
+        example.OnnxPolicy(str(out / "policies" / "hold.onnx")),
+        load_policy(out / "policies" / "hold.safetensors"),
+    )
     for x in np.random.default_rng(0).normal(size=(50, 2)):
         np.testing.assert_allclose(exported(x), plain(x), atol=1e-6)
     link, random = example.Link(port), np.random.default_rng(0)

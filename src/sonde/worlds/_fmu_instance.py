@@ -129,7 +129,9 @@ class FmuInstance:
         try:
             with contextlib.chdir(Path.cwd()):  # FMPy goes to the folder of the program and does not always come back
                 fmu = kind(instanceName=name, **facts)
-                fmu.instantiate(**({"callbacks": _callbacks2(fmi, self._note)} if self._is_fmi2 else {"logMessage": self._note3}))
+                fmu.instantiate(
+                    **({"callbacks": _callbacks2(fmi, self._note)} if self._is_fmi2 else {"logMessage": self._note3})
+                )
         except Exception as error:  # FMPy has no class of its own for this
             raise FmuFailure(f"no instance can be made ({first_line(error)}){self._said()}") from None
         self._fmu = fmu

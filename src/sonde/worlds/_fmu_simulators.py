@@ -21,13 +21,12 @@ from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.files import checksum
 from sonde._internal.reading import read_limited
 from sonde._internal.user_code import MAX_FMU_BYTES
-from sonde.worlds._fmu import FmuWorld, assignment, file_checksum, interval
 from sonde.worlds._fmu_instance import FmuFailure, FmuInstance, load_fmpy
+from sonde.worlds._fmu_settings import FmuSettings, assignment, file_checksum, interval
 from sonde.worlds._gym_simulators import FlatEnv, GymSimulators
 
 SETTABLE = ("exact", "approx")
 """What `initial` of a variable must say so that it takes a start value."""
-
 
 
 class FmuInterface(NamedTuple):
@@ -66,7 +65,7 @@ class Settings(NamedTuple):
     """Variables with their start value, or with the limits between which it is drawn."""
 
 
-def open_fmus(world: FmuWorld, digest: str, num_copies: int) -> GymSimulators:
+def open_fmus(world: FmuSettings, digest: str, num_copies: int) -> GymSimulators:
     """Open copies of an FMU.
 
     Args:
@@ -80,14 +79,14 @@ def open_fmus(world: FmuWorld, digest: str, num_copies: int) -> GymSimulators:
     return GymSimulators(world.file, [functools.partial(_make_flat, world)] * num_copies, world.processes or bool(once))
 
 
-def _make_flat(world: FmuWorld) -> FlatEnv:
+def _make_flat(world: FmuSettings) -> FlatEnv:
     return FlatEnv(FmuEnv(world), world.file)
 
 
 class FmuEnv(gymnasium.Env):
     """One instance of an FMU, stepped with the inputs held between two steps."""
 
-    def __init__(self, world: FmuWorld):
+    def __init__(self, world: FmuSettings):
         """Nothing is loaded yet.
 
         Args:
@@ -148,14 +147,14 @@ def _listed(names: Sequence[str], values: np.ndarray) -> str:
 
 
 @functools.lru_cache(maxsize=64)
-def read_interface(world: FmuWorld, digest: str) -> FmuInterface:
+def read_interface(world: FmuSettings, digest: str) -> FmuInterface:
     """Find what a world asks for in an FMU; nothing of it is run.
 
     Args:
         world: The world.
         digest: Checksum of its file.
     """
-    folder = Path(_unpacked(world.file, digest).name)
+    folder = Path(_unpacked(str(world.path), digest).name)
     description = _description(world.file, folder)
     variables = {variable.name: variable for variable in description.modelVariables}
     inputs = _chosen(world, variables, "input", world.inputs)
@@ -163,7 +162,7 @@ def read_interface(world: FmuWorld, digest: str) -> FmuInterface:
     return FmuInterface(inputs, outputs, description, folder)
 
 
-def resolve(world: FmuWorld, interface: FmuInterface) -> Settings:
+def resolve(world: FmuSettings, interface: FmuInterface) -> Settings:
     """What an instance needs to be stepped, from the world's settings and the defaults of the FMU.
 
     Args:
@@ -181,7 +180,7 @@ def resolve(world: FmuWorld, interface: FmuInterface) -> Settings:
 @functools.lru_cache(maxsize=16)
 def _unpacked(file: str, digest: str) -> tempfile.TemporaryDirectory:
     """A folder with the content of an FMU, which is removed when the process ends."""
-    content = read_limited(Path(file).expanduser(), MAX_FMU_BYTES)
+    content = read_limited(Path(file), MAX_FMU_BYTES)
     if checksum(content) != digest:
         raise SondeError(f"{file} is being changed; try again when it is complete")
     folder = tempfile.TemporaryDirectory(prefix="sonde-fmu-")
@@ -215,7 +214,7 @@ def _description(file: str, folder: Path) -> Any:
     return described
 
 
-def _chosen(world: FmuWorld, variables: dict[str, Any], causality: str, names: tuple[str, ...]) -> tuple[Any, ...]:
+def _chosen(world: FmuSettings, variables: dict[str, Any], causality: str, names: tuple[str, ...]) -> tuple[Any, ...]:
     """The inputs or outputs of a world, by their names or else by causality."""
     option = f"--world.{causality}s"
     chosen = [_named(world, variables, name, option) for name in names]
@@ -233,14 +232,14 @@ def _chosen(world: FmuWorld, variables: dict[str, Any], causality: str, names: t
     return tuple(chosen)
 
 
-def _named(world: FmuWorld, variables: dict[str, Any], name: str, option: str) -> Any:
+def _named(world: FmuSettings, variables: dict[str, Any], name: str, option: str) -> Any:
     if name not in variables:
         known = ", ".join(list(variables)[:20])
         raise SondeError(f"{world.file} has no variable {name!r} ({option});{did_you_mean(name, variables)} it has {known}")
     return variables[name]
 
 
-def _limits(world: FmuWorld, inputs: tuple[Any, ...]) -> Iterator[tuple[float, float]]:
+def _limits(world: FmuSettings, inputs: tuple[Any, ...]) -> Iterator[tuple[float, float]]:
     """The range of each input."""
     given = {name: (low, high) for name, low, high in (interval(text, "ranges") for text in world.ranges)}
     names = [variable.name for variable in inputs]
@@ -265,7 +264,7 @@ def _declared(variable: Any, limit: str, otherwise: float) -> float:
     return otherwise
 
 
-def _start_values(world: FmuWorld, variables: dict[str, Any]) -> Iterator[tuple[Any, str | tuple[float, float]]]:
+def _start_values(world: FmuSettings, variables: dict[str, Any]) -> Iterator[tuple[Any, str | tuple[float, float]]]:
     for text in world.start_values:
         name, value = assignment(text, "start_values")
         variable = _named(world, variables, name, "--world.start-values")
