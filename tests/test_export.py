@@ -18,7 +18,7 @@ import pytest
 from sonde import SondeError
 from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
-from sonde.control import LinearFeedback, to_c, to_onnx
+from sonde.control import GainSchedule, LinearFeedback, to_c, to_onnx
 from sonde.control.deploy import DeployedPolicy
 from sonde.data import Data
 from sonde.evaluation import TrueDynamics
@@ -135,6 +135,50 @@ def test_exported_feedback_is_the_same_to_the_last_digits(kind, tmp_path):
     found = actions_by(kind, feedback, states, 2, tmp_path)
     np.testing.assert_allclose(found, [feedback(x) for x in states], rtol=0, atol=1e-14)
     assert (np.abs(found) == 1).any()
+
+
+def schedule(**changes) -> GainSchedule:
+    """Two scheduling variables, the first with uneven steps."""
+    rng, axes = np.random.default_rng(4), (np.array([-1.0, -0.5, 2.0]), np.array([0.0, 1.0]))
+    tables = rng.normal(size=(3, 2, 2, 4)), rng.normal(size=(3, 2, 4)), rng.uniform(-1, 1, (3, 2, 2))
+    return replace(GainSchedule(axes, *tables, outside="hold"), **changes)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_exported_schedule_interpolates_as_in_python(kind, tmp_path):
+    controller = schedule(scheduled=(2, 0))
+    states = np.random.default_rng(1).normal(size=(POINTS, 4))
+    found = actions_by(kind, controller, states, 2, tmp_path)
+    np.testing.assert_allclose(found, [controller(x) for x in states], rtol=0, atol=1e-13)
+
+
+def test_exported_schedule_takes_values_and_shows_where_the_table_ends(tmp_path):
+    controller = schedule(outside="refuse")
+    graph, x = session(to_onnx(controller)), np.full((1, 4), 0.3)
+    for values in ([0.7, 0.2], [2.0, 1.0], [-1.0, 0.0]):
+        action = graph.run(None, {"x": x, "values": np.array([values])})[0][0]
+        np.testing.assert_allclose(action, controller(x[0], np.array(values)), rtol=0, atol=1e-14)
+    assert np.isnan(graph.run(None, {"x": x, "values": np.array([[2.1, 0.0]])})[0]).all()
+    alone = schedule(
+        outside="refuse",
+        axes=(np.zeros(1), np.zeros(1)),
+        **{name: getattr(controller, name)[:1, :1] for name in ("gains", "states", "actions")},
+    )
+    only = session(to_onnx(alone)).run(None, {"x": x, "values": np.zeros((1, 2))})[0][0]
+    np.testing.assert_allclose(only, alone(x[0], np.zeros(2)), rtol=0, atol=1e-14)
+
+
+@needs_compiler
+def test_schedules_in_c_take_values_and_refuse_those_outside_of_the_table(tmp_path):
+    controller = schedule(outside="refuse")
+    call = "int act(const double *x, const double *v, double *u);\n"
+    call += "int act(const double *x, const double *v, double *u)\n{\n    return swing_act(x, v, u);\n}\n"
+    library, x, u = compiled(to_c(controller, "swing"), "swing", call, tmp_path), np.full(4, 0.3), np.zeros(2)
+    for values in ([0.7, 0.2], [2.0, 1.0], [-1.0, 0.0]):
+        assert library.act(pointer(x), pointer(np.array(values)), pointer(u)) == 0
+        np.testing.assert_allclose(u, controller(x, np.array(values)), rtol=0, atol=1e-14)
+    for values in ([2.1, 0.0], [0.0, np.nan]):
+        assert library.act(pointer(x), pointer(np.array(values)), pointer(u)) == 1
 
 
 @pytest.mark.parametrize("kind", BOTH)

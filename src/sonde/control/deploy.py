@@ -13,7 +13,7 @@ log-std of the controls; the action is tanh of the first entries of the mean:
     weightN, biasN    [S, h, 2 dc], [S, 2 dc]
     past              [2]            delay and history, if the past belongs to the state; it then follows the observation in x
 
-A linear feedback has another format, which `sonde._internal.policy_file` describes.
+Gains that `LinearFeedback.save` and `GainSchedule.save` wrote are read too; their arrays have the names of the fields.
 """
 
 from pathlib import Path
@@ -22,7 +22,9 @@ import numpy as np
 
 from sonde._internal.errors import SondeError
 from sonde._internal.past import NO_PAST, Memory, Past
-from sonde._internal.policy_file import FORMAT, GAINS, read, to_bytes
+from sonde._internal.policy_file import FORMAT, read, to_bytes
+from sonde.control import _gain_schedule, _linear_feedback
+from sonde.control._gain_schedule import GainSchedule
 from sonde.control._linear_feedback import LinearFeedback
 
 
@@ -78,7 +80,7 @@ class DeployedPolicy:
             arrays["past"] = np.asarray([self.past.delay, self.past.history])
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"weight{i}": weight[None], f"bias{i}": bias[None]}
-        return to_bytes(arrays, FORMAT)
+        return to_bytes(arrays)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Choose an action.
@@ -109,30 +111,23 @@ def _swish(h: np.ndarray) -> np.ndarray:
     return h * np.exp(-np.logaddexp(np.float32(0), -h))
 
 
-def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy | LinearFeedback:
+def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy | LinearFeedback | GainSchedule:
     """Load a controller from a file.
 
     Args:
-        path: A file in the folder policies/ of a run, or one of a linear feedback.
-        seed_index: Position of the seed among those of the run, from 0; a linear feedback has one.
+        path: A file in the folder policies/ of a run, or a file of gains.
+        seed_index: Position of the seed among those of the run, from 0; gains are those of one.
 
     Returns:
         The controller: call it with states.
     """
     path = Path(path)
-    kind, arrays = read(path)
-    return _linear_feedback(path, arrays, seed_index) if kind == GAINS else _network(path, arrays, seed_index)
-
-
-def _linear_feedback(path: Path, arrays: dict[str, np.ndarray], seed_index: int) -> LinearFeedback:
-    if set(arrays) != {"gain", "state", "action"}:
-        raise SondeError(f"{path} is damaged: it has the arrays {', '.join(sorted(arrays))}; save the gains again")
+    kind, arrays = read(path, (FORMAT, _linear_feedback.FORMAT, _gain_schedule.FORMAT))
+    if kind == FORMAT:
+        return _network(path, arrays, seed_index)
     if seed_index != 0:
         raise SondeError(f"{path} has the gains of one seed: seed_index must be 0, got {seed_index!r}")
-    try:
-        return LinearFeedback(**arrays)
-    except SondeError as error:
-        raise SondeError(f"{path} is damaged ({error}); save the gains again") from None
+    return LinearFeedback.load(path) if kind == _linear_feedback.FORMAT else GainSchedule.load(path)
 
 
 def _network(path: Path, arrays: dict[str, np.ndarray], seed_index: int) -> DeployedPolicy:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Float32, Key
 
 from sonde._internal.past import NO_PAST, Past
-from sonde._internal.policy_file import FORMAT, to_bytes
+from sonde._internal.policy_file import to_bytes
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
 from sonde.solvers._policy import Policy
@@ -107,4 +107,4 @@ class ActorPolicy(Policy):
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
-        return to_bytes(arrays, FORMAT)
+        return to_bytes(arrays)

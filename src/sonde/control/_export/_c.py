@@ -3,21 +3,14 @@
 import textwrap
 
 from sonde._internal.errors import SondeError
+from sonde.control._export._c_feedback import feedback_header, schedule_header
 from sonde.control._export._c_model import model_header
-from sonde.control._export._header import CHECK, NETWORK, Header, calls_of_layers, result_of_layers
+from sonde.control._export._header import ABOUT, CHECK, NETWORK, Header, calls_of_layers, result_of_layers
+from sonde.control._gain_schedule import GainSchedule
 from sonde.control._linear_feedback import LinearFeedback
 from sonde.control.deploy import DeployedPolicy
 from sonde.models import Posterior
 
-ABOUT = """
-A controller in C99: include this file, compile with -lm. It needs nothing else, allocates nothing and keeps nothing.
-
-    double x[SONDE_STATE_DIM], u[SONDE_ACTION_DIM];
-    if (sonde_act(x, u) == 0) { ... }
-
-sonde_act writes the action for the state x to u, each entry in [-1, 1], and returns 0. If x is not finite it returns 1
-and leaves u as it was.
-"""
 ABOUT_MEMORY = """
 A controller in C99: include this file, compile with -lm. It needs nothing else and allocates nothing.
 
@@ -29,22 +22,6 @@ A controller in C99: include this file, compile with -lm. It needs nothing else 
 sonde_act writes the action for the state x to u, each entry in [-1, 1], and returns 0; call it once per step, because the past
 belongs to the state. sonde_reset forgets the past: call it where an episode begins. If x is not finite, sonde_act returns 1 and
 leaves u and the memory as they were.
-"""
-FEEDBACK = """
-static inline int sonde_act(const double *x, double *u)
-{
-    int i, j;
-    if (!sonde_finite(x, SONDE_STATE_DIM))
-        return 1;
-    for (j = 0; j < SONDE_ACTION_DIM; j++) {
-        double change = 0.0, action;
-        for (i = 0; i < SONDE_STATE_DIM; i++)
-            change += sonde_gain[j * SONDE_STATE_DIM + i] * (x[i] - sonde_state[i]);
-        action = sonde_action[j] - change;
-        u[j] = action < -1.0 ? -1.0 : (action > 1.0 ? 1.0 : action);
-    }
-    return 0;
-}
 """
 MEMORY = """
 typedef struct {
@@ -95,7 +72,7 @@ static inline void sonde_remember(sonde_memory *memory, const double *past, cons
 """
 
 
-def to_c(what: DeployedPolicy | LinearFeedback | Posterior, name: str) -> str:
+def to_c(what: DeployedPolicy | LinearFeedback | GainSchedule | Posterior, name: str) -> str:
     """Write a controller or a learned model as one C99 header, which needs only <math.h> and allocates nothing.
 
     The arithmetic is that of Python: normalisation, linear feedback and Gaussian processes in double precision, networks in
@@ -109,22 +86,14 @@ def to_c(what: DeployedPolicy | LinearFeedback | Posterior, name: str) -> str:
         Content of the header.
     """
     if isinstance(what, LinearFeedback):
-        return _linear_feedback(what, name)
+        return feedback_header(what, name)
+    if isinstance(what, GainSchedule):
+        return schedule_header(what, name)
     if isinstance(what, DeployedPolicy):
         return _policy(what, name)
     if isinstance(what, Posterior):
         return model_header(what, name)
     raise SondeError(f"c: expected what load_policy returns, or the posterior of one seed, got {type(what).__name__}")
-
-
-def _linear_feedback(feedback: LinearFeedback, name: str) -> str:
-    header = Header(name, ABOUT)
-    action_dim, state_dim = feedback.gain.shape
-    header.define(STATE_DIM=state_dim, ACTION_DIM=action_dim)
-    for part in ("gain", "state", "action"):
-        header.array(part, getattr(feedback, part))
-    header.code(CHECK + FEEDBACK)
-    return header.finish()
 
 
 def _policy(policy: DeployedPolicy, name: str) -> str:

@@ -11,6 +11,15 @@ import numpy as np
 from sonde._internal.errors import SondeError
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+ABOUT = """
+A controller in C99: include this file, compile with -lm. It needs nothing else, allocates nothing and keeps nothing.
+
+    double x[SONDE_STATE_DIM], u[SONDE_ACTION_DIM];
+    if (sonde_act(x, u) == 0) { ... }
+
+sonde_act writes the action for the state x to u, each entry in [-1, 1], and returns 0. If x is not finite it returns 1
+and leaves u as it was.
+"""
 CHECK = """
 static inline int sonde_finite(const double *values, int count)
 {

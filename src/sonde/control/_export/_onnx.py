@@ -1,15 +1,18 @@
 """ONNX graphs of controllers and models."""
 
+import numpy as np
+
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.past import Past
 from sonde.control._export._graph import DOUBLE, FLOAT, Graph
 from sonde.control._export._onnx_model import model_graph
+from sonde.control._gain_schedule import GainSchedule
 from sonde.control._linear_feedback import LinearFeedback
 from sonde.control.deploy import DeployedPolicy
 from sonde.models import Posterior
 
 
-def to_onnx(what: DeployedPolicy | LinearFeedback | Posterior, batch: int | None = None) -> bytes:
+def to_onnx(what: DeployedPolicy | LinearFeedback | GainSchedule | Posterior, batch: int | None = None) -> bytes:
     """Write a controller or a learned model as an ONNX graph; needs the extra `onnx`.
 
     Normalisation is inside the graph. Inputs and outputs are in double precision, as sensors may need; networks compute in
@@ -34,6 +37,8 @@ def to_onnx(what: DeployedPolicy | LinearFeedback | Posterior, batch: int | None
     graph = Graph(batch)
     if isinstance(what, LinearFeedback):
         return _linear_feedback(graph, what)
+    if isinstance(what, GainSchedule):
+        return _gain_schedule(graph, what)
     if isinstance(what, DeployedPolicy):
         return _policy(graph, what)
     if isinstance(what, Posterior):
@@ -45,10 +50,53 @@ def _linear_feedback(graph: Graph, feedback: LinearFeedback) -> bytes:
     action_dim, state_dim = feedback.gain.shape
     deviation = graph.add("Sub", graph.input("x", state_dim), graph.constant(feedback.state))
     change = graph.add("MatMul", deviation, graph.constant(feedback.gain.T))
-    action = graph.add("Sub", graph.constant(feedback.action), change)
-    limited = graph.add("Clip", action, graph.constant(-1.0), graph.constant(1.0))
-    graph.output("action", limited, action_dim)
+    graph.output("action", _limited(graph, graph.add("Sub", graph.constant(feedback.action), change)), action_dim)
     return graph.finish("linear_feedback", "Sonde: x, state -> action in [-1, 1]; double precision")
+
+
+def _limited(graph: Graph, action: str) -> str:
+    return graph.add("Clip", action, graph.constant(-1.0), graph.constant(1.0))
+
+
+def _gain_schedule(graph: Graph, schedule: GainSchedule) -> bytes:
+    """Interpolation as a product of hat functions with the tables."""
+    dx, du, axes = schedule.states.shape[-1], schedule.actions.shape[-1], schedule.axes
+    x = graph.input("x", dx)
+    given = "" if schedule.scheduled else graph.input("values", len(axes))
+    weights = graph.constant(np.ones((1, 1)))
+    for number, axis in enumerate(axes):
+        entry = schedule.scheduled[number] if schedule.scheduled else number
+        value = graph.columns(given or x, entry, entry + 1)
+        hats = graph.add("Unsqueeze", _hats(graph, value, axis, schedule.outside), graph.constant([1], np.int64))
+        product = graph.add("Mul", graph.add("Unsqueeze", weights, graph.constant([2], np.int64)), hats)
+        weights = graph.add("Flatten", product, axis=1)
+    table = lambda array, size: graph.add("MatMul", weights, graph.constant(array.reshape(-1, size)))
+    gain = graph.add("Reshape", table(schedule.gains, du * dx), graph.constant([-1, du, dx], np.int64))
+    deviation = graph.add("Sub", x, table(schedule.states, dx))
+    column = graph.add("Unsqueeze", deviation, graph.constant([2], np.int64))
+    change = graph.add("Squeeze", graph.add("MatMul", gain, column), graph.constant([2], np.int64))
+    graph.output("action", _limited(graph, graph.add("Sub", table(schedule.actions, du), change)), du)
+    outside = "the nearest point of the table" if schedule.outside == "hold" else "NaN"
+    about = f"Sonde: x, state -> action in [-1, 1], by a gain schedule; outside of its table: {outside}; double precision"
+    return graph.finish("gain_schedule", about)
+
+
+def _hats(graph: Graph, value: str, axis: np.ndarray, outside: str) -> str:
+    """Weights of the points of an axis [batch, n]."""
+    within = graph.add("Clip", value, graph.constant(axis[0]), graph.constant(axis[-1]))
+    width, end = np.diff(axis), np.array([np.inf])
+    to_left, to_right = np.concatenate([end, width]), np.concatenate([width, end])
+    left = np.concatenate([axis[:1], axis[:-1]])
+    right = np.concatenate([axis[1:], axis[-1:]])
+    rising = graph.add("Div", graph.add("Sub", within, graph.constant(left)), graph.constant(to_left))
+    falling = graph.add("Div", graph.add("Sub", graph.constant(right), within), graph.constant(to_right))
+    # beyond its ends an axis goes on level
+    rising = graph.add("Add", rising, graph.constant(np.isinf(to_left)))
+    falling = graph.add("Add", falling, graph.constant(np.isinf(to_right)))
+    hats = graph.add("Max", graph.add("Min", rising, falling), graph.constant(0.0))
+    if outside == "hold":
+        return hats
+    return graph.add("Where", graph.add("Equal", within, value), hats, graph.constant(np.nan))
 
 
 def _policy(graph: Graph, policy: DeployedPolicy) -> bytes:
