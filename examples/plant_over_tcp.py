@@ -25,7 +25,7 @@ import numpy as np
 RATE = 20.0  # of the plant, in Hz
 PERIOD = 1 / RATE
 STEPS = 40  # of an episode
-PATIENCE = 5  # periods without a command after which the plant stops its motor
+PATIENCE = 3  # periods without a command after which the plant stops its motor
 GOAL = 0.5
 
 
@@ -45,7 +45,7 @@ class Slide:
         self.position, self.speed = self.random.uniform(-0.2, 0.2), 0.0
 
     def move(self, action: float) -> None:
-        """Run the motor for one period; the rail ends after a metre on both sides.
+        """Run the motor for one period; the rail ends after two metres on both sides.
 
         Args:
             action: Voltage of the motor, from -1 to 1.
@@ -53,8 +53,8 @@ class Slide:
         for _ in range(10):
             self.speed += PERIOD / 10 * (4.0 * action - 2.0 * self.speed - 0.1 * np.tanh(self.speed / 0.05))
             self.position += PERIOD / 10 * self.speed
-            if abs(self.position) > 1.0:
-                self.position, self.speed = np.sign(self.position), 0.0
+            if abs(self.position) > 2.0:
+                self.position, self.speed = 2.0 * np.sign(self.position), 0.0
 
     def measure(self) -> dict[str, float]:
         """Read the sensors: m and m/s."""
@@ -115,6 +115,12 @@ class Link:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.rest = b""
 
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
     def send(self, command: float | str) -> None:
         """Send an action, or "home"."""
         self.socket.sendall(f"{json.dumps(command)}\n".encode())
@@ -161,7 +167,7 @@ def run_episode(policy, link: Link) -> tuple[np.ndarray, np.ndarray, int]:
 
 def hold(x, u, x_next):
     """Reward for a task that was unknown during exploration: go to a place and stay there."""
-    return -((x_next[0] - GOAL) ** 2) - 0.02 * x_next[1] ** 2 - 0.001 * u[0] ** 2
+    return -abs(x_next[0] - GOAL) - 0.1 * x_next[1] ** 2
 
 
 def explore(out: str, rounds: int, port: int) -> None:
@@ -173,15 +179,15 @@ def explore(out: str, rounds: int, port: int) -> None:
     from sonde.runs import TaskSettings
     from sonde.solvers import SafetySettings
 
-    small = SAC(training_steps=20, gradient_steps=150, starts=200, critic=(64, 64), discount=0.95)
+    small = SAC(starts=200, critic=(64, 64), discount=0.95)
     config = RunConfig(
         world=OwnSystem(states=("position", "speed"), actions=("motor",)),
         delay=1,
         model=GaussianProcess(rank=48),
         method=Method(Optimistic(particles=2), InformationGain()),
-        solver=ICEM(horizon=10, samples=32, elites=6, iterations=3),
-        constraints=("position=-0.8:0.8",),
-        safety=SafetySettings(start="0.3"),  # until something is known, small random actions
+        solver=ICEM(horizon=8, samples=32, elites=6, iterations=3),
+        constraints=("speed=-0.8:0.8",),
+        safety=SafetySettings(start="0.4"),  # until something is known, small random actions
         task_settings=(TaskSettings("hold", STEPS, small),),
         rounds=rounds,
         horizon=STEPS,
@@ -189,16 +195,16 @@ def explore(out: str, rounds: int, port: int) -> None:
     with Experiment(out, config) as experiment:
         if experiment.round:
             print(f"continuing after round {experiment.round}", flush=True)
-        link = Link(port)
         while not experiment.finished:
             number, policy = experiment.round + 1, experiment.ask(rate=RATE)
             print(f"round {number}: running", flush=True)
-            states, actions, repeated = run_episode(policy, link)
+            with Link(port) as link:
+                states, actions, repeated = run_episode(policy, link)
             print(f"round {number}: learning", flush=True)
             experiment.tell(Trajectory(states[:-1], actions, states[1:]))  # on disk when this returns
-            farthest = np.abs(states[:, 0]).max()
+            fastest = np.abs(states[:, 1]).max()
             late = f"{policy.late} late, {repeated} repeated by the plant"
-            print(f"round {number}: {len(actions)} steps, {late}, at most {farthest:.2f} m", flush=True)
+            print(f"round {number}: {len(actions)} steps, {late}, at most {fastest:.2f} m/s", flush=True)
         experiment.solve(hold)
     policies = Path(out) / "policies"
     (policies / "hold.onnx").write_bytes(to_onnx(load_policy(policies / "hold.safetensors")))
@@ -235,7 +241,8 @@ class OnnxPolicy:
 
 def control(file: str, port: int) -> None:
     """Hold the plant at its goal with the exported policy."""
-    states, actions, repeated = run_episode(OnnxPolicy(file), Link(port))
+    with Link(port) as link:
+        states, actions, repeated = run_episode(OnnxPolicy(file), link)
     total = sum(hold(*row) for row in zip(states[:-1], actions, states[1:], strict=True))
     print(f"at {states[-1, 0]:.2f} m (wanted: {GOAL:.2f} m); return {total:.2f}, {repeated} actions repeated by the plant")
 

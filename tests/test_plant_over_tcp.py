@@ -25,7 +25,7 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 assert not {"jax", "sonde", "scipy"} & set(sys.modules)
 """
-ROUND = re.compile(r"round (\d): (\d+) steps, (\d+) late, (\d+) repeated by the plant, at most (\S+) m")
+ROUND = re.compile(r"round (\d): (\d+) steps, (\d+) late, (\d+) repeated by the plant, at most (\S+) m/s")
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +66,11 @@ def wait_for(process: subprocess.Popen, beginning: str) -> list[str]:
     raise AssertionError("\n".join(said))
 
 
-def score(example, policy, link) -> tuple[float, float]:
-    """Return of an episode, and where it ends."""
+def loss(example, policy, link) -> float:
+    """What an episode loses, as a share of what standing still would lose."""
     states, actions, _ = example.run_episode(policy, link)
-    rewards = [example.hold(*row) for row in zip(states[:-1], actions, states[1:], strict=True)]
-    return float(sum(rewards)), states[-1, 0]
+    total = sum(example.hold(*row) for row in zip(states[:-1], actions, states[1:], strict=True))
+    return -float(total) / (len(actions) * abs(example.GOAL - states[0, 0]))
 
 
 @pytest.mark.slow
@@ -106,8 +106,8 @@ def test_a_plant_over_tcp_is_explored_killed_twice_and_controlled_without_jax(ex
     last.stdout.close()
 
     check_run(out, [first, second], data)
-    (number, steps, _, repeated, farthest) = next(found for line in said if (found := ROUND.search(line))).groups()
-    assert (number, steps) == ("3", str(example.STEPS)) and int(repeated) >= 10 and float(farthest) < 1.0
+    number, steps, _, repeated, _ = next(found for line in said if (found := ROUND.search(line))).groups()
+    assert (number, steps) == ("3", str(example.STEPS)) and int(repeated) >= 10
 
     done = program("--port", str(port), "control", str(out / "policies" / "hold.onnx"), code=WITHOUT_JAX)
     output, _ = done.communicate()
@@ -121,7 +121,9 @@ def check_run(out: Path, told: list[bytes], data) -> None:
     rows = store.load_metrics()
     assert [(row["round"], row["transitions"]) for row in rows] == [(1, 40), (2, 80), (3, 120)]
     assert [data(1).read_bytes(), data(2).read_bytes()] == told
-    assert all(0 <= row["late_actions"] <= 1 for row in rows)
+    assert all(0 <= row["late_actions"] <= 1 for row in rows), "also of the round after which the program was killed"
+    fast = [np.abs(trajectory.states[0, :, 1]) > 0.8 for trajectory in store.load_data(2)]
+    assert np.mean(fast) < 0.1
     with Experiment(out, store.config) as experiment:
         saved = jax.tree.leaves(experiment.explorer.params)
     explorer = build_explorer(store.config)
@@ -132,22 +134,15 @@ def check_run(out: Path, told: list[bytes], data) -> None:
 
 
 def check_policy(example, out: Path, port: int) -> None:
-    """The exported policy acts as the one in numpy, and holds the slide as well as a controller that knows it."""
+    """The exported policy acts as the one in numpy, and loses not much more than a controller that was tuned by hand."""
     exported, plain = (
         example.OnnxPolicy(str(out / "policies" / "hold.onnx")),
         load_policy(out / "policies" / "hold.safetensors"),
     )
     for x in np.random.default_rng(0).normal(size=(50, 2)):
         np.testing.assert_allclose(exported(x), plain(x), atol=1e-6)
-    link, random = example.Link(port), np.random.default_rng(0)
-    by_hand = lambda x: np.clip([4.0 * (example.GOAL - x[0]) - 1.5 * x[1]], -1, 1)
-    scores = {}
-    for name, make in (
-        ("learned", lambda: example.OnnxPolicy(str(out / "policies" / "hold.onnx"))),
-        ("by hand", lambda: by_hand),
-        ("random", lambda: lambda _: random.uniform(-1, 1, 1)),
-    ):
-        returns, ends = zip(*(score(example, make(), link) for _ in range(3)), strict=True)
-        scores[name] = float(np.mean(returns))
-        assert name != "learned" or np.abs(np.array(ends) - example.GOAL).max() < 0.15
-    assert scores["learned"] > scores["random"] + 2 and scores["learned"] > 2 * scores["by hand"] - 1, scores
+    by_hand = lambda x: np.clip([1.5 * (example.GOAL - x[0]) - 0.6 * x[1]], -1, 1)
+    with example.Link(port) as link:
+        learned = np.mean([loss(example, example.OnnxPolicy(str(file)), link) for _ in range(3)])
+        known = np.mean([loss(example, by_hand, link) for _ in range(3)])
+    assert known < 0.5 and learned < 0.75, (known, learned)
