@@ -55,6 +55,7 @@ navigation = {
         "how-to/*",
         "own-system",
         "gymnasium",
+        "fmu",
         "constraints",
         "data",
         "known-physics",

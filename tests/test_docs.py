@@ -14,6 +14,7 @@ import jax
 import pytest
 import tyro
 
+from fmu_plants import build_fmu
 from sonde.cli import _main
 from sonde.cli._choices import PARTS
 from sonde.imagination import IMAGINATIONS
@@ -141,7 +142,9 @@ def parse(tmp_path_factory):
     marked = [block["code"] for block in blocks(ROOT / "docs" / "extending.md") if block["mark"]]
     files = {"mine.py": "\n".join(marked), "rewards.py": "def stand(x, u, x_next):\n    return x_next[0]\n"}
     for block in [
-        block for page in ("getting-started", "gymnasium", "known-physics") for block in blocks(ROOT / "docs" / f"{page}.md")
+        block
+        for page in ("getting-started", "gymnasium", "known-physics", "fmu")
+        for block in blocks(ROOT / "docs" / f"{page}.md")
     ]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
@@ -149,6 +152,7 @@ def parse(tmp_path_factory):
     files["information_about.py"] = "\n".join(cells[:2])  # the imports, and the objective
     for name, code in files.items():
         (folder / name).write_text(code)
+    build_fmu(folder, "pendulum.py")
 
     def only_parse(*args, **options):
         parser(*args, **options)
