@@ -532,10 +532,15 @@ def test_check_says_what_it_found_and_what_would_be_used(tmp_path, monkeypatch, 
 
 
 def test_check_needs_no_columns_to_say_what_there_is(tmp_path, monkeypatch, capsys):
-    source = write(tmp_path / "a.csv", ramp(5), "time [s],position [mm],force")
+    source = write(tmp_path / "a.csv", ramp(5), "time [s],position [mm],force\x1b[31m")
     assert call(monkeypatch, "data", "check", source) == 2
     printed = " ".join(capsys.readouterr().out.split())
-    assert "position [mm] mm" in printed and "say so with --columns" in printed and "Nothing can be used yet" in printed
+    assert (
+        "\x1b" not in printed
+        and "position [mm] mm" in printed
+        and "say so with --columns" in printed
+        and "Nothing can be used yet" in printed
+    )
     assert call(monkeypatch, "data", "check", str(tmp_path / "none.csv")) == 2
     assert "there is no such file" in capsys.readouterr().out
 
