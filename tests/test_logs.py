@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from sonde.runs._codec import from_json, to_json
 from sonde.runs._config import with_absolute_paths
 from sonde.runs._initial_data import load_initial_data
 from sonde.runs._store import RunStore
-from sonde.runs.logs import LogFormat, check_logs, system_of
+from sonde.runs.logs import LogFormat, _check, _load, check_logs, system_of
 from sonde.worlds import OwnSystem, Pendulum
 from tiny import TINY
 
@@ -124,13 +125,13 @@ def test_step_that_is_not_the_systems_is_refused(tmp_path):
     )
     with pytest.raises(SondeError, match=r"a\.csv: samples are 0.01 s apart, and the system's step is 0.05 s; add --irr"):
         read(fast, LogFormat(dt=DT))
-    with pytest.raises(SondeError, match=r"b\.csv: samples are 0.2 s apart .* give the time between samples as --dt"):
+    with pytest.raises(SondeError, match=r"b\.csv: samples are 0.2 s apart, .* give the time between samples as --dt"):
         read(slow, LogFormat(dt=DT))
     names = {name: f"{name}=x" for name in Pendulum().state_names}
     log = LogFormat(columns=(*names.values(), "torque=u"), dt=0.1)
     with pytest.raises(SondeError, match=r"dt is 0.1 s, and the system's own step is 0.05 s; leave out --dt"):
         read(fast, log, Pendulum())
-    with pytest.raises(SondeError, match=r"samples are 0.01 s apart .* and the system's step is 0.05 s"):
+    with pytest.raises(SondeError, match=r"samples are 0.01 s apart, and the system's step is 0.05 s"):
         read(fast, replace(log, dt=None), Pendulum())
 
 
@@ -474,6 +475,25 @@ def test_run_starts_from_several_logs_and_keeps_how_they_were_read(tmp_path, mon
     assert pairs(found) == [(0, 1), (1, 2)] * 2 and found.actions[:, 0].tolist() == [0.5, -0.5] * 2
     with pytest.raises(SondeError, match="data names no file"):
         replace(config, data=())
+    with pytest.raises(SondeError, match="there are settings of logs, and no data"):
+        replace(config, data=None)
+
+
+def test_options_of_a_log_reach_a_run_from_the_command_line(tmp_path, monkeypatch, capsys):
+    good = write(tmp_path / "a.csv", [(0, 1, 2, 3, 4), (50, 1, 2, 3, 4)], "t [ms],a,b,c,volts")
+    bad = write(tmp_path / "b.csv", [(0, 1, 2, 3, 4), (50, 1, 2, 3, 48), (100, 1, 2, 3, 0)], "t [ms],a,b,c,volts")
+    columns = ("--columns", "cos th=a", "sin th=b", "thdot=c [deg/s]", "torque=volts -24..24")
+    words = ("explore", "pendulum-gp-lite", "--data", good, bad, *columns, "--out", str(tmp_path / "run"))
+    assert call(monkeypatch, *words) == 2
+    said = capsys.readouterr().err
+    assert "b.csv: line 3, column 'volts'" in said and "expected an action in [-1, 1], got 2" in said
+    assert not (tmp_path / "run").exists()
+
+
+def test_temperature_is_no_clock(tmp_path):
+    source = write(tmp_path / "a.csv", [(k, 1, 20, k, 0) for k in (3, 1, 2)], "T,episode,t,x,u")
+    system = OwnSystem(states=("x", "t"), actions=("u",))
+    assert read(source, system=system).states.tolist() == [[3, 20], [1, 20]]  # rows of an episode, without any clock
 
 
 # sonde data check
@@ -512,10 +532,15 @@ def test_check_says_what_it_found_and_what_would_be_used(tmp_path, monkeypatch, 
 
 
 def test_check_needs_no_columns_to_say_what_there_is(tmp_path, monkeypatch, capsys):
-    source = write(tmp_path / "a.csv", ramp(5), "time [s],position [mm],force")
+    source = write(tmp_path / "a.csv", ramp(5), "time [s],position [mm],force\x1b[31m")
     assert call(monkeypatch, "data", "check", source) == 2
     printed = " ".join(capsys.readouterr().out.split())
-    assert "position [mm] mm" in printed and "say so with --columns" in printed and "Nothing can be used yet" in printed
+    assert (
+        "\x1b" not in printed
+        and "position [mm] mm" in printed
+        and "say so with --columns" in printed
+        and "Nothing can be used yet" in printed
+    )
     assert call(monkeypatch, "data", "check", str(tmp_path / "none.csv")) == 2
     assert "there is no such file" in capsys.readouterr().out
 
@@ -538,3 +563,29 @@ def test_one_bad_file_among_good_ones_is_told_and_the_others_counted(tmp_path, m
     assert [one["transitions"] for one in found["sources"]] == [0, 4]
     with pytest.raises(SondeError, match=r"bad\.csv: line 2, column 'u'"):
         read(tmp_path / "*.csv")
+
+
+def test_page_shows_what_check_prints(tmp_path, monkeypatch, capsys):
+    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text()
+    section = page.partition("## Look at a log first")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```(?:python|console|text)\n(.*?)```", section, re.DOTALL)
+    program, command, shown, python = blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    exec(program, {})
+    assert call(monkeypatch, *shlex.split(command)[1:]) == 0
+    plain = lambda text: [line.rstrip() for line in text.strip().splitlines()]
+    assert plain(capsys.readouterr().out) == plain(shown)
+    exec(python, {})
+    assert capsys.readouterr().out.startswith("True 117 ['about 1 sample lost")
+
+
+def test_more_transitions_than_can_be_learned_from_are_refused(tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        write(tmp_path / f"{name}.csv", ramp(6))
+    monkeypatch.setattr(_load, "LARGEST", 9)
+    monkeypatch.setattr(_check, "LARGEST", 9)
+    with pytest.raises(SondeError, match=r"expected at most .* transitions, got 10 in 2 sources"):
+        read(tmp_path / "*.csv")
+    check = check_logs(str(tmp_path / "*.csv"), LogFormat(columns=("x=x", "u=u")))
+    assert not check.usable and "got 10 in all sources" in check.findings[-1].text

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -551,7 +552,7 @@ def test_examples_of_the_documentation_run(datasets, tmp_path, monkeypatch):
             exec(block.replace("GaussianProcess()", "GaussianProcess(steps=3, rank=16)").replace("1000", "36"), names)
             continue
         for line in block.splitlines():
-            program, *args = line.split()
+            program, *args = shlex.split(line)
             assert program == "sonde"
             assert call(monkeypatch, *args, *(OPTIONS if args[0] == "explore" else [])) == 0
     assert names["explorer"].transitions == 30

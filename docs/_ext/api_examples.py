@@ -17,7 +17,7 @@ from typing import Any
 
 ROOMS = ("data", "models", "imagination", "objectives", "methods", "solvers", "control", "control.deploy", "worlds", "explorer")
 ROOMS = (*ROOMS, "solvers.adversarial", "evaluation", "theory", "analysis")
-ROOMS = (*ROOMS, "runs", "runs.figures", "runs.report", "runs.sweep", "runs.trackers", "")
+ROOMS = (*ROOMS, "runs", "runs.figures", "runs.logs", "runs.report", "runs.sweep", "runs.trackers", "")
 """Packages and modules that users import from; of a name that several have, the first one is its home."""
 SETUP = "setup"
 PAGES = Path(__file__).parent.parent / "api"

@@ -71,12 +71,19 @@ def _table(one: SourceCheck) -> Table:
     number = lambda value: "" if value is None else f"{value:.5g}"
     for channel in one.channels:
         texts = (channel.column, channel.unit, channel.used_as, channel.becomes)
-        table.add_row(*(text or "" for text in texts), number(channel.low), number(channel.high), str(channel.empty or ""))
+        table.add_row(
+            *(_shown(text or "") for text in texts), number(channel.low), number(channel.high), str(channel.empty or "")
+        )
     return table
+
+
+def _shown(text: str) -> str:
+    """A text of somebody's file, without what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def _sentences(one: SourceCheck) -> Iterator[str]:
     for finding in one.findings:
-        yield f"{finding.level}: {finding.text}" + (f"; {finding.advice}" if finding.advice else "")
+        yield _shown(f"{finding.level}: {finding.text}" + (f"; {finding.advice}" if finding.advice else ""))
     if one.transitions:
         yield f"would be used: {one.transitions:,} transitions in {one.episodes:,} episode{'s' * (one.episodes != 1)}"

@@ -1,8 +1,7 @@
 """`sonde distil DIR --task T`: turn a planner into a network."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import tyro
 
@@ -23,8 +22,14 @@ class DistilArguments:
     """The task: one of the world's ('sonde list'), or FILE.py:NAME, a reward or Task of your own."""
     starts: int = 8
     """Starts from which planner and network are compared on the learned model."""
-    settings: Annotated[Distillation, tyro.conf.arg(name="")] = field(default_factory=Distillation)
-    """How it is done."""
+    iterations: int = Distillation.iterations
+    """Times that states are collected and the network is trained; the planner acts in the first, the network in the others."""
+    rollouts: int = Distillation.rollouts
+    """Rollouts on the learned model per iteration."""
+    layers: tuple[int, ...] = Distillation.layers
+    """Widths of the network's hidden layers."""
+    gradient_steps: int = Distillation.gradient_steps
+    """Gradient steps after each iteration."""
     out: Path | None = None
     """FILE.safetensors for the network; by default it is saved with the policies of the run."""
     allow_code: bool = False
@@ -39,6 +44,7 @@ def main(args: list[str]) -> None:
     """
     chosen = tyro.cli(DistilArguments, args=args, prog="sonde distil")
     whole("distil", starts=chosen.starts)
+    settings = Distillation(chosen.iterations, chosen.rollouts, chosen.layers, gradient_steps=chosen.gradient_steps)
     if chosen.out is not None and chosen.out.suffix != ".safetensors":
         raise SondeError(f"distil: the network cannot be written to {chosen.out.name!r}: end its name in .safetensors")
     store = RunStore.open(chosen.folder, chosen.allow_code)
@@ -46,5 +52,5 @@ def main(args: list[str]) -> None:
         raise SondeError(f"{store.folder} has no finished round yet: run 'sonde resume {store.folder}' first")
     from sonde.runs._deploy import distil_task
 
-    path = distil_task(store, with_absolute_path(chosen.task), chosen.settings, chosen.starts, plain_console(), chosen.out)
+    path = distil_task(store, with_absolute_path(chosen.task), settings, chosen.starts, plain_console(), chosen.out)
     print(f"Policy: {path}")

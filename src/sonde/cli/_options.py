@@ -138,7 +138,8 @@ def _values_of(hint: Any) -> int:
     if typing.get_origin(hint) is typing.Annotated:
         return _values_of(inner[0])
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return max(map(_values_of, inner))
+        numbers = [_values_of(kind) for kind in inner]
+        return 0 if 0 in numbers else max(numbers)
     if typing.get_origin(hint) is not tuple:
         return 1
     return 0 if inner[-1] is Ellipsis else sum(map(_values_of, inner))

@@ -25,7 +25,7 @@ from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_sources
 from sonde.runs.logs import LogFormat
 from sonde.solvers import ICEM, Safety, SafetySettings, Solver
-from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
+from sonde.worlds import WORLDS, Delayed, FmuWorld, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
 """Most seeds of a run, which are all held in memory."""
@@ -151,6 +151,8 @@ class RunConfig:
             raise SondeError(f"config: evaluate_every must be 0 (never) or above, got {self.evaluate_every}")
         if self.data == ():
             raise SondeError("config: data names no file; leave it out to start from nothing")
+        if self.data is None and self.log != LogFormat():
+            raise SondeError("config: there are settings of logs, and no data: name some with --data, or leave them out")
         _check_magnitudes("config", self)
 
     def _check_parts(self) -> None:
@@ -325,7 +327,9 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def _with_absolute_path(world: World) -> World:
-    """The same world, if its environment is a file, or that of the world inside it."""
+    """The same world, if its environment is a file, or that of the world inside it; FMUs with the checksum of the file."""
+    if isinstance(world, FmuWorld):
+        return world.located()
     if isinstance(world, GymWorld):
         return dataclasses.replace(world, env=with_absolute_path(world.env))
     if isinstance(world, Delayed | Observed):
@@ -341,6 +345,8 @@ def world_label(world: World) -> str:
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
+    if isinstance(world, FmuWorld):
+        return Path(world.file).stem
     if isinstance(world, Delayed | Observed):
         return f"{world_label(world.world)}, {'delayed' if isinstance(world, Delayed) else 'observed in part'}"
     if isinstance(world, OwnSystem):

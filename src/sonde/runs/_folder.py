@@ -19,7 +19,7 @@ from sonde.runs._codec import entries_of, part_of
 from sonde.runs._initial_data import initial_data_path, load_initial_data
 from sonde.runs._metrics_file import DamagedMetrics, metrics_path, read_lines
 from sonde.runs._place import FOLDERS, is_unfinished, reject_links, wait_until_in_place
-from sonde.runs._saved import saved_measurements, saved_row, saved_spec
+from sonde.runs._saved import saved_known, saved_measurements, saved_row, saved_spec
 from sonde.worlds import World
 
 SYSTEM_WITHOUT_SIMULATOR = "sonde.worlds:OwnSystem"
@@ -111,6 +111,15 @@ class RunFolder:
         """
         paths = [self.data_path(number) for number in range(1, rounds + 1)]
         return [Trajectory(**saved_measurements(_content(path), str(path))) for path in paths]
+
+    def load_known(self, round_number: int) -> dict[str, float]:
+        """Read the metrics of a round that were saved with its measurements.
+
+        Args:
+            round_number: The round, from 1.
+        """
+        path = self.data_path(round_number)
+        return saved_known(_content(path), str(path))
 
     def load_initial_data(self) -> Trajectory | None:
         """Read the measurements [N, ...] that the run started from, if any."""

@@ -24,6 +24,7 @@ import os
 import shutil
 from collections.abc import Generator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import jax
@@ -174,16 +175,18 @@ class RunStore(RunFolder):
 
     # Measurements
 
-    def save_data(self, round_number: int, trajectory: Trajectory) -> None:
+    def save_data(self, round_number: int, trajectory: Trajectory, known: Mapping[str, float] = MappingProxyType({})) -> None:
         """Write the measurements of a round.
 
         Args:
             round_number: The round, from 1.
             trajectory: Measurements [S, T, ...].
+            known: Metrics of the round that do not follow from them, such as how many actions were late.
         """
         given = {name: getattr(trajectory, name) for name in ARRAYS}
         arrays = {name: array for name, array in given.items() if array is not None}
-        write_atomically(self.data_path(round_number), measurements_to_bytes(arrays, self.config.world.spec))
+        content = measurements_to_bytes(arrays, self.config.world.spec, known)
+        write_atomically(self.data_path(round_number), content)
 
     def drop_data(self, round_number: int) -> None:
         """Delete the measurements of a round.

@@ -9,6 +9,7 @@ import zipfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,7 @@ class ArraysLog(LogFile):
             columns: Their names.
             clock: The time column as in `LogFormat`.
         """
-        time = clock_of(self, clock)
+        time = clock_of(self, clock, columns)
         episode = [EPISODE] if EPISODE in self.columns() else []
         wanted = [*columns, *([time.column] if time else []), *episode]
         arrays = list(dict.fromkeys(array_and_index(column)[0] for column in wanted))
@@ -130,7 +131,7 @@ class NpzLog(ArraysLog):
             return {name: file[name] for name in names}
 
 
-def _npy_header(file) -> tuple[tuple[int, ...], bool, np.dtype]:
+def _npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)

@@ -1,17 +1,17 @@
 """What a log holds, what would be used of it, and what to do about the rest."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
-from sonde.runs._measurements import MINARI
+from sonde.runs._measurements import LARGEST, MINARI, too_large
 from sonde.runs.logs._columns import Column
 from sonde.runs.logs._findings import Finding, count, places
 from sonde.runs.logs._format import LogFormat
-from sonde.runs.logs._load import Loaded, Opened, check_total, open_source, step_of, transitions_of
+from sonde.runs.logs._load import Loaded, Opened, open_source, step_of, transitions_of
 from sonde.runs.logs._open import expanded, open_log
 from sonde.runs.logs._recording import stated_unit
 from sonde.runs.logs._system import system_of
@@ -118,8 +118,11 @@ def check_logs(sources: str | Sequence[str], log: LogFormat | None = None, world
         except SondeError as error:
             found[source] = error
     dt = step_of([one for one in found.values() if not isinstance(one, SondeError)], world, log)
-    checks = tuple(_checked(source, one, world, log, dt) for source, one in found.items())
-    return LogCheck(world.state_names, world.action_names, dt, checks)
+    checks = [_checked(source, one, world, log, dt) for source, one in found.items()]
+    if (total := sum(one.transitions for one in checks)) > LARGEST:
+        finding = Finding("error", files[-1], _without("data", too_large("data", f"{total:,} in all sources")))
+        checks[-1] = replace(checks[-1], findings=(*checks[-1].findings, finding))
+    return LogCheck(world.state_names, world.action_names, dt, tuple(checks))
 
 
 def _checked(source: str, found: Opened | Loaded | SondeError, world: World, log: LogFormat, dt: float | None) -> SourceCheck:
@@ -128,7 +131,6 @@ def _checked(source: str, found: Opened | Loaded | SondeError, world: World, log
     channels = _channels_of_arrays(found, world) if isinstance(found, Loaded) else tuple(_channels(found))
     try:
         loaded = found if isinstance(found, Loaded) else transitions_of(found, world, log, dt)
-        check_total([loaded])
     except SondeError as error:
         assert isinstance(found, Opened)
         findings = (Finding("error", source, _without(source, error)), *_hints(found))
@@ -138,7 +140,7 @@ def _checked(source: str, found: Opened | Loaded | SondeError, world: World, log
         return SourceCheck(
             source, len(loaded.measured.states), None, len(loaded.measured.states), loaded.episodes, channels, noticed
         )
-    noticed = (*noticed, *_hints(found), *_of_time(found, loaded))
+    noticed = (*noticed, *_hints(found), *_of_time(found, loaded, log.irregular))
     return SourceCheck(source, _samples(found), found.step, len(loaded.measured.states), loaded.episodes, channels, noticed)
 
 
@@ -277,16 +279,15 @@ def _call(column: Column) -> str:
     return f"d/dt({column.source}{f' [{column.unit.name}]' if column.unit else ''})"
 
 
-def _of_time(found: Opened, loaded: Loaded) -> Iterator[Finding]:
+def _of_time(found: Opened, loaded: Loaded, irregular: str) -> Iterator[Finding]:
     recording = found.recording
     if found.nexts:
         yield Finding("note", recording.source, "each row has its next state", "no clock is needed")
     elif found.step is None:
         yield Finding("warning", recording.source, "there is no clock", "lost samples cannot be found; --time-column names one")
     left = _samples(found) - len(loaded.measured.states) - loaded.episodes
-    if found.step is not None and len(recording.tracks) == 1 and left > 0 and not found.nexts:
-        text = f"{count(left, 'sample')} between gaps or beyond the grid used for no transition"
-        yield Finding("note", recording.source, text)
+    if irregular == "cut" and not found.nexts and left > 0:
+        yield Finding("note", recording.source, f"{count(left, 'sample')} not used: alone between gaps, or left out above")
 
 
 def as_json(check: LogCheck) -> dict[str, Any]:

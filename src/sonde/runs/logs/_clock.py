@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from sonde.runs.logs._recording import LogFile, Track, split_title
 from sonde.runs.logs._units import Unit, unit_named
 
 CLOCKS = ("time", "timestamp", "t", "datetime")
-"""Titles of columns that are taken for the clock, in any case and with a unit or not."""
+"""Titles of columns that are taken for the clock, with a unit or not; in any case, but for t."""
 _SUFFIX = re.compile(r"(.*)[_ ](ns|us|ms|s|sec|min)")
 NO_CLOCK = "give --time-column with its unit, or --time-column none if rows are one step apart"
 
@@ -28,12 +28,13 @@ class Clock:
     """Unit of its numbers; ISO time stamps have none."""
 
 
-def clock_of(file: LogFile, given: str | None) -> Clock | None:
+def clock_of(file: LogFile, given: str | None, used: Collection[str] = ()) -> Clock | None:
     """Find the clock of a table.
 
     Args:
         file: The source.
         given: The time column as in `LogFormat`.
+        used: Columns that are states or actions, so that they are not taken for a clock.
 
     Returns:
         The clock; None if there is none or none is wanted.
@@ -48,7 +49,7 @@ def clock_of(file: LogFile, given: str | None) -> Clock | None:
             raise file.missing([name])
         return Clock(column, _time_unit(file, column, unit if file.find(given) is None else None))
     for wanted in CLOCKS:
-        for title in titles:
+        for title in (title for title in titles if title not in used):
             name, suffix = _bare_clock(title)
             if name == wanted:
                 return Clock(title, _time_unit(file, title, suffix))
@@ -56,7 +57,8 @@ def clock_of(file: LogFile, given: str | None) -> Clock | None:
 
 
 def _bare_clock(title: str) -> tuple[str, str | None]:
-    name = split_title(title)[0].lower().replace("time stamp", "timestamp")
+    bare = split_title(title)[0]
+    name = bare if len(bare) == 1 else bare.lower().replace("time stamp", "timestamp")  # T is a temperature
     found = _SUFFIX.fullmatch(name)
     return (found[1], found[2]) if found else (name, None)
 

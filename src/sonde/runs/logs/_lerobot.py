@@ -67,8 +67,9 @@ class LeRobotLog(LogFile):
         return (self._of(STATES), self._of(ACTIONS)) if {STATES, ACTIONS} <= self.widths.keys() else None
 
     def role_names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of states and actions: those of the dataset, otherwise x0, x1, ... and u0, u1, ..."""
-        return self._names(STATES, "x"), self._names(ACTIONS, "u")
+        """Names of states and actions: those of the dataset, if it tells all apart, otherwise x0, x1, ... and u0, u1, ..."""
+        states, actions = self._names(STATES, "x"), self._names(ACTIONS, "u")
+        return states, tuple(f"u{i}" for i in range(len(actions))) if set(states) & set(actions) else actions
 
     def _names(self, feature: str, letter: str) -> tuple[str, ...]:
         width, names = self.widths[feature], self.info["features"][feature].get("names")

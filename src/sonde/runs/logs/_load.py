@@ -76,7 +76,9 @@ def load(sources: Sequence[str], world: World, log: LogFormat) -> list[Loaded]:
     found = [open_source(source, world, log) for source in sources]
     dt = step_of(found, world, log)
     loaded = [one if isinstance(one, Loaded) else transitions_of(one, world, log, dt) for one in found]
-    check_total(loaded)
+    total = sum(len(one.measured.states) for one in loaded)
+    if total > LARGEST:
+        raise too_large("data", f"{total:,} in {len(loaded)} sources")
     return loaded
 
 
@@ -105,17 +107,6 @@ def step_of(found: Sequence[Opened | Loaded], world: World, log: LogFormat) -> f
     steps = [one.step for one in opened if one.step is not None]
     median = float(np.median(steps)) if steps else None
     return log.dt or world.seconds_per_step or (stated[0] if stated else median)
-
-
-def check_total(loaded: Sequence[Loaded]) -> None:
-    """Reject more transitions than can be learned from.
-
-    Args:
-        loaded: All sources.
-    """
-    total = sum(len(one.measured.states) for one in loaded)
-    if total > LARGEST:
-        raise too_large("data", f"{total:,} in {len(loaded)} sources")
 
 
 def _check_names(world: World, log: LogFormat) -> None:

@@ -2,7 +2,7 @@
 
 import glob
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from sonde._internal.errors import SondeError, did_you_mean
@@ -39,8 +39,8 @@ def expanded(sources: str | Sequence[str]) -> list[str]:
         if not files:
             raise SondeError(f"{source}: no file fits this pattern; looked in {Path(source).expanduser().absolute().parent}")
         found += files
-    twice = next((source for source in found if found.count(source) > 1), None) if len(found) <= 1000 else None
-    if twice:
+    if len(set(found)) < len(found):
+        twice = next(source for number, source in enumerate(found) if source in found[:number])
         raise SondeError(f"{twice} is given twice; name each file once")
     if not found:
         raise SondeError(f"no data: expected {EXPECTED}")
@@ -84,7 +84,7 @@ def _mcap(path: Path) -> LogFile:
     return RosLog(path) if CDR in encodings and JSON not in encodings else file
 
 
-def _files_beside(path: Path, suffixes) -> list[str]:
+def _files_beside(path: Path, suffixes: Container[str]) -> list[str]:
     """Names of the files of some kinds in the folder of a file."""
     try:
         return [other.name for other in itertools.islice(path.parent.iterdir(), 1000) if other.suffix.lower() in suffixes]

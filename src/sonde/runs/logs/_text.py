@@ -3,6 +3,7 @@
 import array
 import csv
 import functools
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class TextLog(LogFile):
             clock: The time column as in `LogFormat`.
         """
         header, titles = self.header, self.header.titles
-        time = clock_of(self, clock)
+        time = clock_of(self, clock, columns)
         wanted = [*columns, *([time.column] if time else []), *([EPISODE] if EPISODE in titles else [])]
         twice = sorted({name for name in wanted if titles.count(name) > 1})
         if twice:
@@ -91,6 +92,7 @@ class _Rows:
     def __init__(self, file: TextLog, reader: Any, clock: Clock | None):
         self.file, self.reader, self.clock = file, reader, clock
         self.titles = file.header.titles
+        self.time_at = None if clock is None else self.titles.index(clock.column)
         self.parse: Callable[[str], float] | None = None
 
     def read(self, columns: Sequence[str]) -> Track:
@@ -104,8 +106,8 @@ class _Rows:
                 numbers.extend(map(self.file.number, [cells[i] for i in where]))
             except ValueError:
                 raise self._no_number({self.titles[i]: cells[i] for i in where}) from None
-            if self.clock is not None:
-                times.append(self._time(cells))
+            if self.time_at is not None:
+                times.append(self._time(cells[self.time_at].strip()))
             lines.append(self._line)
             episode = None if episode_at is None else cells[episode_at]
             begins.append(episode != current)
@@ -134,14 +136,13 @@ class _Rows:
         except csv.Error as error:
             raise SondeError(f"{self.file.path}: line {self._line} cannot be read as CSV ({error})") from None
 
-    def _time(self, cells: Sequence[str]) -> float:
+    def _time(self, cell: str) -> float:
         assert self.clock is not None
-        cell = cells[self.titles.index(self.clock.column)].strip()
         try:
             if self.parse is None:
                 self.parse = clock_parser(cell, self.clock.unit, self.file.number)
             time = self.parse(cell)
-            if not np.isfinite(time):
+            if not math.isfinite(time):
                 raise ValueError("expected a time, got nan" if cell else "there is no time")
         except ValueError as error:
             place = f"{self.file.path}: line {self._line}, column {self.clock.column!r}"
