@@ -106,9 +106,13 @@ class Run:
         """Rounds whose models are kept, oldest first: `at` goes back to them. 0 is what was fitted to initial data."""
         return tuple(self._read.checkpoints())
 
-    @cached_property
+    @property
     def metrics(self) -> list[Row]:
         """The metrics of all rounds, one row per round and seed."""
+        return self._metrics
+
+    @cached_property
+    def _metrics(self) -> list[Row]:
         return [row for row in self._read.load_metrics() if row["round"] <= self.round]
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -127,9 +131,13 @@ class Run:
                     found[key][place] = value
         return {"round": np.array(rounds, int), **found}
 
-    @cached_property
+    @property
     def data(self) -> RunData:
         """All that it has measured, checked against its checkpoints."""
+        return self._data
+
+    @cached_property
+    def _data(self) -> RunData:
         read = self._read
         rounds = tuple(read.load_finished()[: self.round])
         return RunData(read.spec, read.seeds, rounds, read.load_initial_data())
@@ -150,9 +158,13 @@ class Run:
         """Its config, with all parts that it names."""
         return self._store.config
 
-    @cached_property
+    @property
     def explorer(self) -> Explorer:
         """The explorer after the round, which holds what was learned."""
+        return self._explorer
+
+    @cached_property
+    def _explorer(self) -> Explorer:
         if not self.round and not self.rounds and self._read.load_initial_data() is None:
             raise SondeError(f"{self.folder} has no finished round yet: run 'sonde resume {self.folder}' first")
         if self.round and self.round not in self.rounds:

@@ -16,7 +16,7 @@ from sonde.models._base import ROWS, predict_many
 from sonde.models._simulate import simulate
 
 FEW = 32
-"""Up to so many points are predicted by a program of their own; more are filled up to blocks of `ROWS`."""
+"""Up to this number of points are predicted by a program of their own; more are filled up to blocks of `ROWS`."""
 STEPS_MULTIPLE = 20
 """Simulations take a multiple of these steps, of which the last ones may not count: not every length needs its program."""
 PARTICLES, COVERAGE = 199, 0.9
