@@ -280,6 +280,10 @@ def test_command_fits_and_the_others_use_the_run(log, tmp_path, monkeypatch, cap
     said = capsys.readouterr().out
     assert "the last of 5 episodes (24 transitions)" in said and "Simulated 10 steps ahead" in said
     assert call(monkeypatch, "analyse", "run", "--samples", "20") == 0
+    assert call(monkeypatch, "report", "run", "--out", "report.html") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "120 measurements from logs were learned" in page and "Simulated 10 steps ahead" in page
+    assert "data:image/png;base64" in page
     (tmp_path / "rewards.py").write_text(REWARD)
     evaluate = ("evaluate", "run", "--task", "rewards.py:stay")
     assert call(monkeypatch, *evaluate) == 0

@@ -143,9 +143,8 @@ def test_late_actions_are_counted_although_the_program_was_killed_while_learning
     assert store.data_path(1).read_bytes() == told
     share = json.dumps(row["late_actions"]).encode()
     for wrong in (b"2", b"NaN"):
-        store.data_path(1).write_bytes(
-            told.replace(b'late_actions\\": ' + share, b'late_actions\\": ' + wrong.ljust(len(share)))
-        )
+        key = b'late_actions\\": '
+        store.data_path(1).write_bytes(told.replace(key + share, key + wrong.ljust(len(share))))
         assert store.data_path(1).read_bytes() != told
         with pytest.raises(SondeError):
             store.load_known(1)
