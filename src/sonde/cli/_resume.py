@@ -36,7 +36,7 @@ def main(args: list[str]) -> None:
 
     trackers = trackers_named(chosen.track)
     store = RunStore.open(chosen.folder, chosen.allow_code)
-    available = [0, *store.checkpoints()]
+    available = sorted({0, *store.checkpoints()})
     if chosen.from_round is not None and chosen.from_round not in available:
         raise SondeError(f"no checkpoint after round {chosen.from_round}; there are: {', '.join(map(str, available))}")
     if chosen.from_round is None and available[-1] >= store.config.rounds:
