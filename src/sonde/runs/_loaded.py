@@ -125,6 +125,8 @@ class Run:
         keys = dict.fromkeys(key for row in self.metrics for key in row if key not in ("seed", "round", "stopped"))
         found = {key: np.full((len(self.seeds), len(rounds)), np.nan) for key in keys}
         for row in self.metrics:
+            if row["seed"] not in self.seeds:
+                raise SondeError(f"{self._read.metrics_path}: expected the seeds {list(self.seeds)}, got {row['seed']}")
             place = self.seeds.index(row["seed"]), rounds.index(row["round"])
             for key in keys:
                 if isinstance(value := row.get(key), int | float):
