@@ -339,6 +339,13 @@ def test_resampling_of_regular_samples_changes_nothing(tmp_path):
     np.testing.assert_array_equal(resampled.actions, cut.actions)
 
 
+@pytest.mark.parametrize("irregular", ["cut", "resample"])
+@pytest.mark.parametrize("count", [0, 1])
+def test_log_that_is_too_short_is_refused(tmp_path, irregular, count):
+    with pytest.raises(SondeError, match=r"it has no (transitions|two samples)"):
+        read(write(tmp_path / "a.csv", ramp(count)), LogFormat(irregular=irregular))
+
+
 def test_long_gaps_are_not_bridged(tmp_path):
     rows = [row for k, row in enumerate(ramp(20)) if k not in (5, 11, 12)]
     source = write(tmp_path / "a.csv", rows)

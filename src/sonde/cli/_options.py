@@ -54,7 +54,8 @@ def options_of_class(kind: Any) -> tuple[dict[str, Option], list[Option]]:
         elif not any(map(_is_part, _alternatives(hint))):
             options[f"--{_word(field.name)}"] = _option(kind, field.name, hint)  # flags are off by default
         elif _is_unnamed(hint) and field.default_factory is not dataclasses.MISSING:  # a part whose options are the command's
-            options |= dict(options_of_value(field.default_factory()))
+            every = options_of_value(field.default_factory())
+            options |= {name: option for name, option in every if not name.startswith("--no-")}
     return options, positional
 
 

@@ -123,6 +123,8 @@ def _check_clock(recording: Recording, tracks: Sequence[Track], plan: Plan) -> N
         )
     if plan.log.irregular == "resample" and timeless:
         raise SondeError(f"{recording.source}: resampling needs a clock; name it with --time-column, or leave --irregular out")
+    if plan.log.irregular == "resample" and plan.dt is None:
+        raise SondeError(f"{recording.source}: it has no two samples to resample between; give a longer log")
     if plan.dt is None and any(column.function == "d/dt" for column in plan.states):
         raise SondeError(f"{recording.source}: velocities need the time between samples; give --dt or --time-column")
 
