@@ -140,7 +140,7 @@ def check_policy(example, out: Path, port: int) -> None:
         load_policy(out / "policies" / "hold.safetensors"),
     )
     for x in np.random.default_rng(0).normal(size=(50, 2)):
-        np.testing.assert_allclose(exported(x), plain(x), atol=1e-6)
+        np.testing.assert_allclose(exported(x), plain(x), atol=1e-5)  # networks are in single precision
     by_hand = lambda x: np.clip([1.5 * (example.GOAL - x[0]) - 0.6 * x[1]], -1, 1)
     with example.Link(port) as link:
         learned = np.mean([loss(example, example.OnnxPolicy(str(file)), link) for _ in range(3)])
