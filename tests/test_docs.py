@@ -20,7 +20,7 @@ from sonde.cli._choices import PARTS
 from sonde.imagination import IMAGINATIONS
 from sonde.models import BETA_RULES, MODELS
 from sonde.objectives import OBJECTIVES
-from sonde.runs import PRESETS
+from sonde.runs import PRESETS, RunConfig
 from sonde.solvers import SOLVERS
 from sonde.worlds import WORLDS
 
@@ -244,6 +244,13 @@ def test_commands_of_a_clone_exist(page):
 
 
 # Names
+
+
+def test_every_field_of_a_config_is_explained():
+    page = (ROOT / "docs" / "runs.md").read_text()
+    explained = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))
+    missing = {field.name for field in dataclasses.fields(RunConfig)} - set(explained)
+    assert not missing
 
 
 @pytest.mark.parametrize("room", ROOMS)
