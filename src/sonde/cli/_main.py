@@ -19,7 +19,7 @@ USAGE = """usage: sonde COMMAND ...
 Learn an unknown dynamical system by choosing the experiments that teach it most, then solve tasks on it zero-shot.
 
   demo                     explore a pendulum, then swing it up, with explanations (a few minutes)
-  explore SYSTEM           explore a preset, a world, gym:ENV or a system of your own ('sonde explore --help')
+  explore SYSTEM           explore a preset, a world, gym:ENV, fmu:FILE or a system of your own ('sonde explore --help')
   resume DIR               continue a run that was interrupted
   evaluate DIR --task T    solve a task with what a run has learned; film it (--video FILE.mp4), or plan for the worst case
                            (--robust)
