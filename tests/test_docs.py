@@ -115,7 +115,8 @@ def unoptimised():
 @pytest.mark.parametrize(
     "page", [pytest.param(page, id=page_name(page), marks=[pytest.mark.slow] if page.name in SLOW else []) for page in MARKED]
 )
-def test_marked_python_blocks_run(page, unoptimised, capsys):
+def test_marked_python_blocks_run(page, unoptimised, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # pages may write files
     names: dict = {"__name__": "example"}
     for block in blocks(page):
         if block["mark"]:
