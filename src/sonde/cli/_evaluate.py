@@ -63,8 +63,8 @@ def main(args: list[str]) -> None:
     chosen = tyro.cli(EvaluateArguments, default=default, args=rest, prog="sonde evaluate", config=marks)
     if chosen.oracle and chosen.robust:
         raise SondeError("evaluate: --oracle and --robust are two reports: ask for one at a time")
-    if store is None:
-        raise SondeError("evaluate: name the folder of a run")
+    if store is None:  # which says what is wrong with the folder
+        store = RunStore.open(chosen.folder, chosen.allow_code)
     config = store.config
     _check_beta(chosen.beta, chosen.robust, config.confidence.beta_rule)
     setup = _setup(chosen, config)
@@ -97,8 +97,9 @@ def _opened(args: list[str]) -> tuple[RunStore | None, Solver, list[str]]:
             rest.append(word)
     store = None
     solver: Solver = ICEM()
-    if given.positional and not {"-h", "--help"} & set(args):
-        store = RunStore.open(Path(given.positional[0]), "--allow-code" in args)
+    folder = Path(given.positional[0]) if given.positional else None
+    if folder is not None and (folder / "config.json").exists() and not {"-h", "--help"} & set(args):
+        store = RunStore.open(folder, "--allow-code" in args)
         solver = store.config.settings_for(next(iter(given.options.get("--task", ())), "")).solver
     if name is not None:
         solver = part_named("solver", name, solver)

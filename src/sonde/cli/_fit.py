@@ -10,9 +10,11 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from sonde._internal.errors import SondeError
+from sonde.cli._answers import GivenCommand
 from sonde.cli._choices import folder_name, parts_help, starting_point, with_parts
 from sonde.cli._console import plain_console
 from sonde.cli._interrupts import saying
+from sonde.cli._names import known_names
 from sonde.cli._run import say_report
 from sonde.runs import RunConfig, fit
 from sonde.runs._judgement import AFFINE, MODEL, NOTHING, Judgement
@@ -90,14 +92,15 @@ def _system(args: list[str]) -> tuple[RunConfig, list[str]]:
             name = value if equals else next(words, "")
         else:
             rest.append(word)
-    return (RunConfig(world=OwnSystem()) if name is None else starting_point(name)), rest
+    files = tuple(GivenCommand(known_names(), "fit", args).line.positional) or None  # options of logs need them
+    return replace(RunConfig(world=OwnSystem()) if name is None else starting_point(name), data=files), rest
 
 
 def _config(chosen: FitArguments) -> RunConfig:
     """The config of the run."""
     if not chosen.files:
         raise SondeError("fit: name the logs first: sonde fit log.csv --columns 'x=position [mm]' 'u=voltage -24..24'")
-    if chosen.config.data:
+    if chosen.config.data != chosen.files:
         raise SondeError("fit: logs are named without --data: sonde fit FILE [FILE ...]")
     config = replace(chosen.config, data=chosen.files)
     if not isinstance(config.world, OwnSystem):

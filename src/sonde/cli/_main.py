@@ -38,8 +38,8 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
 WITHOUT_JAX = ("list", "completion")
-MAKING, USING = ("demo", "explore", "fit", "resume", "sweep"), ("evaluate", "analyse", "plot", "report", "distil", "deploy")
-COMMANDS = (*MAKING, *USING, "export", "data", *WITHOUT_JAX)
+COMMANDS = ("demo", "explore", "fit", "resume", "evaluate", "analyse", "plot", "report", "sweep", "export", "data")
+COMMANDS = (*COMMANDS, "distil", "deploy", *WITHOUT_JAX)
 
 
 def main() -> None:
