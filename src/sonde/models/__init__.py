@@ -9,7 +9,7 @@ from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Pos
 from sonde.models._beta import BETA_RULES, BetaRule, HeldOutBeta, RKHSBeta, held_out_beta, mean_norm, rkhs_beta
 from sonde.models._calibration import Calibration
 from sonde.models._confidence import Confidence
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import KERNELS, RBF, Kernel, Linear, Matern32, Matern52
 from sonde.models._known_physics import KnownPhysics

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 from sonde._internal.errors import SondeError
 from sonde.data import HELD_OUT_BLOCK, Data
 from sonde.models._base import JacobianPrediction, Model, Posterior, Prediction
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import Matern52
 from sonde.models._normaliser import Normaliser

@@ -20,7 +20,7 @@ from sonde.models import Auto
 from sonde.models._base import ROWS
 from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
 from sonde.models._calibration import calibration_bytes
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
 from sonde.models._known_physics import learner_of
