@@ -207,6 +207,15 @@ class Ensemble(Model):
             input_dim: Number of inputs beside the state.
         """
 
+    def inputs_size(self, state_dim: int, input_dim: int) -> int:
+        """Number of inputs of a member.
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            input_dim: Number of inputs beside the state.
+        """
+        return state_dim + input_dim
+
     @property
     @abc.abstractmethod
     def live_units(self) -> int:
