@@ -58,6 +58,7 @@ navigation = {
         "constraints",
         "data",
         "known-physics",
+        "relational",
         "drift",
         "hidden-state",
         "runs",

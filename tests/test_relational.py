@@ -1,15 +1,15 @@
 """The relational ensemble: against networks written out in numpy, and equal under exchange of objects."""
 
-import importlib.util
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.work import member_layers
+from experiments.scripts.pucks import load_pucks
 from sonde import Explorer, SondeError, Trajectory
 from sonde._internal.past import Past
 from sonde.data import Body, Data, StateLayout, SystemSpec
@@ -23,9 +23,7 @@ from sonde.solvers import ICEM
 from sonde.worlds import FetchConstruction, Pendulum
 
 AGENT, OBJECT = Body(3, position=(0, 1)), Body(4, position=(1, 2), angles=(3,))
-SMALL = RelationalEnsemble(
-    members=2, layers=1, width=8, noise="fixed", batch_size=16, epochs=3, patience=0, warm_start=True
-)
+SMALL = RelationalEnsemble(members=2, layers=1, width=8, noise="fixed", batch_size=16, epochs=3, patience=0, warm_start=True)
 QUICKLY = {"xla_backend_optimization_level": 0}
 
 
@@ -127,9 +125,7 @@ def test_two_objects_computed_by_hand(x64):
     # an agent of (place, -, height, two inputs), objects of (place, -, number, cosine, sine): see the layout
     at = lambda network, layer, rows, value: replace(
         network,
-        weights=tuple(
-            w.at[np.asarray(rows)].set(value) if i == layer else w for i, w in enumerate(network.weights)
-        ),
+        weights=tuple(w.at[np.asarray(rows)].set(value) if i == layer else w for i, w in enumerate(network.weights)),
     )
     edge = at(networks.edges[0], 0, [24], 1.0)  # what an object hears is swish(how far to the right the other one is)
     node = at(at(networks.objects[0], 0, [12], 1.0), 1, [0], 1.0)  # it changes by swish(what it hears)
@@ -272,7 +268,7 @@ def test_one_gradient_step_descends_the_error_of_the_networks_written_out(x64):
 
 
 def test_seeds_and_members_are_fitted_by_one_program_and_rounds_go_on(x64):
-    """With all that the training of ensembles offers: optimiser state, new rows, patience, learned noise, planning by member."""
+    """With all that trainings offer: optimiser state, new rows, patience, learned noise; and planning by members."""
     data, spec = measurements(2), spec_of(2)
     model = replace(SMALL, noise="learned", keep_optimiser_state=True, new_share=0.5, patience=2)
     solver = ICEM(samples=8, elites=2, iterations=1, horizon=3)
@@ -300,7 +296,11 @@ def test_what_was_learned_holds_for_another_number_of_objects(x64):
         other = explorer.transferred(spec_of(count))
         x = np.asarray(measurements(count, seed=7).states)[:1]
         found = other.predict(x, np.zeros((1, 2)))
-        z = np.asarray(model_of(count).inputs(jax.tree.map(lambda leaf: leaf[0], explorer.params.inputs), jnp.asarray(x), jnp.zeros((1, 2))))[0]
+        z = np.asarray(
+            model_of(count).inputs(
+                jax.tree.map(lambda leaf: leaf[0], explorer.params.inputs), jnp.asarray(x), jnp.zeros((1, 2))
+            )
+        )[0]
         assert shift.shape == scale.shape == (10,)
         units = explorer.params.targets
         for member in range(2):
@@ -370,7 +370,9 @@ def test_presets_plan_with_blocks_and_need_a_stated_memory():
         assert isinstance(config.model, RelationalEnsemble) and isinstance(config.world, FetchConstruction)
         assert config.world.angles == "continuous" and config.model.noise == "fixed"
         need = memory_need(config)
-        weights = jax.eval_shape(lambda key, c=config: c.model.for_system(c.spec).init(c.spec.state_dim, 4, key), jax.random.key(0))
+        weights = jax.eval_shape(
+            lambda key, c=config: c.model.for_system(c.spec).init(c.spec.state_dim, 4, key), jax.random.key(0)
+        )
         counted = sum(leaf.size for leaf in jax.tree.leaves(weights.networks))
         part = next(part for part in need.lasting if part.name == "the model's parameters")
         assert part.bytes == 2 * 3 * 4 * counted  # two copies, with two moments of the optimiser
@@ -379,10 +381,24 @@ def test_presets_plan_with_blocks_and_need_a_stated_memory():
 # ---- pucks on a table --------------------------------------------------------------------------------------------------------
 
 
-def load_pucks():
-    path = Path(__file__).parent.parent / "examples" / "pucks.py"
-    found = importlib.util.spec_from_file_location("pucks", path)
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module
+@pytest.mark.slow
+def test_relational_needs_at_most_half_of_the_data_on_pucks():
+    """Three pucks, both models exploring by themselves: the error in play after two rounds, and of the other after four."""
+    pucks = load_pucks()
+    world, errors = pucks.Pucks(), {}
+    for name, rounds in (("relational", 2), ("pe", 4)):
+        model = replace(pucks.models(steps=300)[name], members=3, width=32)
+        *_, explorer = pucks.explore(world, model, rounds, seeds=(0, 1), steps=40)
+        errors[name] = float(np.median(pucks.error_in_play(explorer, world)))
+    assert errors["relational"] < errors["pe"], errors
+
+
+def test_work_of_the_benchmark_is_counted_for_each_pair():
+    """Two objects and one pass: by hand, 2 x 24 and 2 x 2 numbers of pairs, 2 x 20 and 2 x 12 of objects, 10 of the agent."""
+    model = model_of(2)
+    node, width = 12, 8
+    expected = [2 * 24 * width + 2 * 2 * width]  # messages of both pairs
+    expected += [2 * (node + width) * width, 2 * width * 4]  # the objects
+    expected += [2 * node * width]  # messages to the agent
+    expected += [(5 + width) * width, width * 3]  # the agent
+    assert member_layers(model, 11, 2) == expected

@@ -117,15 +117,17 @@ def model_named(name: str, settings: list[str], rest_weight: float) -> Ensemble:
     """
     mlp, relational = (preset(f"fetch-{kind}").model for kind in ("construction", "relational"))
     assert isinstance(mlp, Ensemble) and isinstance(relational, RelationalEnsemble)
-    fields = {field: getattr(relational, field) for field in relational.__dataclass_fields__}
-    plain = {**fields, "layers": mlp.layers, "width": mlp.width, "rest_weight": rest_weight}
+    fields: dict[str, Any] = {field: getattr(relational, field) for field in relational.__dataclass_fields__}
+    plain: dict[str, Any] = {**fields, "layers": mlp.layers, "width": mlp.width, "rest_weight": rest_weight}
     models: dict[str, Ensemble] = {
         "mlp": mlp,
         "relational": Weighted(**fields, rest_weight=rest_weight),
         "smooth": Smooth(**plain),
         "relative": Smooth(**plain, relative=True),
     }
-    changes = {field: ast.literal_eval(value) for field, value in (setting.split("=", 1) for setting in settings)}
+    changes: dict[str, Any] = {
+        field: ast.literal_eval(value) for field, value in (setting.split("=", 1) for setting in settings)
+    }
     return replace(models[name], **changes)
 
 

@@ -8,9 +8,10 @@ a body turns, because the changes of its three angles have no limit where the se
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from sonde._internal.errors import SondeError
@@ -160,8 +161,10 @@ class Body:
 class Bodies(NamedTuple):
     """Numbers of the agent, and of each object."""
 
-    agent: Float[Array, "*n a"]
-    objects: Float[Array, "*n count o"]
+    agent: Any
+    """Array [..., a]."""
+    objects: Any
+    """Array [..., count, o]."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +206,11 @@ class StateLayout:
         agent, body = (replace(each, bounded=False) for each in (self.agent, self.object))
         return StateLayout(agent, body, self.count)
 
-    def split(self, x: Float[Array, "*n dx"]) -> Bodies:
+    def split(self, x: Float[Array | np.ndarray, "*n dx"]) -> Bodies:
         """Divide states among the bodies.
 
         Args:
-            x: States, or anything with one number for each entry.
+            x: States, or anything with one number for each entry; also in numpy.
 
         Returns:
             Numbers of the agent [..., a] and of the objects [..., count, o].

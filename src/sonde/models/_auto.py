@@ -12,10 +12,10 @@ from jaxtyping import Array, Float, Int, Key
 from sonde._internal.errors import SondeError
 from sonde.data import HELD_OUT_BLOCK, Data, SystemSpec
 from sonde.models._base import JacobianPrediction, Model, Posterior, Prediction
-from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import Matern52
 from sonde.models._normaliser import Normaliser
+from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._simulate import simulate_mean
 
 JUDGED = 0.2

@@ -22,7 +22,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
-from sonde.models._base import UNROLL, JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
+from sonde.models._base import UNROLL, JacobianPrediction, Model, Posterior, Prediction
 from sonde.models._batches import Span, in_passes, with_new
 from sonde.models._fused import FusedNetworks
 from sonde.models._network import MemberNetwork, over_members
@@ -249,9 +249,7 @@ class Ensemble(Model):
         """
 
     @abc.abstractmethod
-    def inputs(
-        self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]
-    ) -> Float[Array, "*n dz"]:
+    def inputs(self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]) -> Float[Array, "*n dz"]:
         """Compute what the networks see.
 
         Args:

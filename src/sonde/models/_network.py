@@ -73,9 +73,7 @@ class MemberNetwork(eqx.Module):
         return 1
 
     @abc.abstractmethod
-    def __call__(
-        self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish
-    ) -> Float32[Array, "batch outputs"]:
+    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
         """Evaluate the network.
 
         Args:
@@ -109,9 +107,7 @@ class Network(MemberNetwork):
         weights = tuple(scale / (0.8796 * n**0.5) * part.reshape(n, m) for part, (n, m) in zip(parts, shapes, strict=True))
         return cls(weights, tuple(jnp.zeros(m, jnp.float32) for m in sizes[1:]))
 
-    def __call__(
-        self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish
-    ) -> Float32[Array, "batch outputs"]:
+    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
         """Evaluate the network."""
         return self.after_first(linear(z.astype(jnp.float32), self.weights[0]) + self.biases[0], swish)
 

@@ -60,9 +60,7 @@ class ProbabilisticEnsemble(Ensemble):
         """Each dimension by itself."""
         return Normaliser.of_inputs(data, self.smallest_spread), Normaliser.of_targets(data, self.smallest_spread)
 
-    def inputs(
-        self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]
-    ) -> Float[Array, "*n dz"]:
+    def inputs(self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]) -> Float[Array, "*n dz"]:
         """State and inputs."""
         return normaliser(jnp.concatenate([x, u], axis=-1))
 

@@ -1,13 +1,15 @@
 """An ensemble of networks that know that the state is made of an agent and equal objects.
 
-One function says what becomes of an object, from what it is itself, what the agent is and does, and the sum of messages from the
-other objects; another one says what an object tells another, and a third and fourth do the same for the agent. As each is the
+One function says what becomes of an object, from what it is itself, what the agent is and does, and the sum of messages from
+the other objects; another one says what an object tells another, and a third and fourth do the same for the agent. As each is the
 same for all objects, what is learned of one holds for all, their order makes no difference, and neither does their number.
 Objects share the units of inputs and targets as well, so one that never moved is as well described as the others.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import equinox as eqx
 import jax
@@ -73,9 +75,7 @@ class RelationalNetwork(MemberNetwork):
         """One for each pair of objects, and one for each object."""
         return self.graph.count**2
 
-    def __call__(
-        self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish
-    ) -> Float32[Array, "batch outputs"]:
+    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
         """Evaluate the network for rows of the agent's numbers, then those of each object."""
         graph, z = self.graph, z.astype(jnp.float32)
         agent, objects = z[:, : graph.agent], z[:, graph.agent :].reshape(-1, graph.count, graph.object)
@@ -161,9 +161,10 @@ class RelationalEnsemble(Ensemble):
         old, new = self.bodies, self.for_system(spec).bodies
         if old.with_count(new.count) != new:
             raise SondeError(f"model: what was learned of {old} does not hold for {new}: only the number of objects may differ")
-        like = eqx.filter_eval_shape(self.for_system(spec).init, spec.state_dim, spec.input_dim, jax.random.key(0))
-        if len(jax.tree.leaves(like)) != len(jax.tree.leaves(params)) or self.graph(spec.input_dim).agent != params.networks.graph.agent:
-            raise SondeError("model: params of another model, or of a system with other inputs")
+        like = jax.eval_shape(partial(self.for_system(spec).init, spec.state_dim, spec.input_dim), jax.random.key(0))
+        sizes = [leaf.shape[leaf.ndim - new.ndim :] == new.shape for leaf, new in _pairs(params, like)]
+        if not all(sizes):
+            raise SondeError("model: what was learned with other inputs beside the state does not hold for this system")
         carried = jax.tree.unflatten(jax.tree.structure(like), jax.tree.leaves(params))
         return carried if carried.told is None else replace(carried, told=jnp.zeros_like(carried.told))
 
@@ -263,9 +264,7 @@ class RelationalEnsemble(Ensemble):
         rows = _rows(objects), of_objects, self.smallest_spread, _rows(largest_of_objects)
         return _side_by_side(own, Normaliser.of(*rows, least_of_objects))
 
-    def inputs(
-        self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]
-    ) -> Float[Array, "*n dz"]:
+    def inputs(self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]) -> Float[Array, "*n dz"]:
         """Features of the agent, inputs, and features of each object."""
         layout = self.bodies
         agent, objects = layout.features(x)
@@ -299,6 +298,11 @@ class RelationalEnsemble(Ensemble):
             aleatoric_std=jnp.sqrt(average(noise**2)),
             members=MemberPredictions(layout.in_range(after, centre), noise),
         )
+
+
+def _pairs(one: Any, other: Any) -> Iterator[tuple[Any, Any]]:
+    """Arrays of two pytrees that differ in static numbers only."""
+    return zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
 
 
 def _rows(values: Float[Array, "capacity n d"]) -> Float[Array, "rows d"]:

@@ -84,7 +84,9 @@ class FitSizes:
             config: The config.
         """
         spec, sizes, seen = config.spec, (config.data_capacity, config.steps), config.confidence
-        return cls(config.model.for_system(spec), spec.state_dim, spec.input_dim, *sizes, seen.holdout, config.data, seen.window)
+        return cls(
+            config.model.for_system(spec), spec.state_dim, spec.input_dim, *sizes, seen.holdout, config.data, seen.window
+        )
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:
