@@ -10,6 +10,7 @@ import argparse
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -122,7 +123,8 @@ def play(world: Pucks, episodes: int = 40, steps: int = 50) -> tuple[np.ndarray,
         return jax.lax.scan(step, world.reset(start), (jnp.repeat(aim, 10), draws))[1]
 
     states, actions = jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(1), episodes))
-    return tuple(np.asarray(each, float).reshape(-1, each.shape[-1]) for each in (states, actions))
+    flat = lambda array: np.asarray(array, float).reshape(-1, array.shape[-1])
+    return flat(states), flat(actions)
 
 
 def error_in_play(explorer: Explorer, world: Pucks) -> np.ndarray:
@@ -145,7 +147,14 @@ def models(steps: int = 2000) -> dict[str, Model]:
     Args:
         steps: Gradient steps after each round.
     """
-    given = {"noise": "fixed", "noise_std": 0.01, "patience": 0, "epochs": 10_000, "max_steps": steps, "learning_rate": 1e-3}
+    given: dict[str, Any] = {
+        "noise": "fixed",
+        "noise_std": 0.01,
+        "patience": 0,
+        "epochs": 10_000,
+        "max_steps": steps,
+        "learning_rate": 1e-3,
+    }
     given |= {"smallest_spread": 1e-3}  # until a puck is touched, its numbers vary by nothing that matters
     return {
         "relational": RelationalEnsemble(members=5, width=64, layers=2, **given),

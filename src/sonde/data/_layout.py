@@ -38,7 +38,7 @@ class Body:
     width: int
     """Number of its entries in the state."""
     position: tuple[int, ...] = ()
-    """Entries that are its position, along the same axes for all bodies; models then see where bodies are relative to others."""
+    """Entries that are its position, along the same axes for all bodies; models see where bodies are relative to others."""
     angles: tuple[int, ...] = ()
     """Entries that are angles in rad, each by itself."""
     rotation: tuple[int, ...] = ()
@@ -302,7 +302,7 @@ def _replaced(x: Array, entries: tuple[int, ...], values: Array) -> Array:
     return jnp.stack([columns[i] if i in columns else x[..., i] for i in range(x.shape[-1])], axis=-1)
 
 
-# ---- rotations: written out, because a device may multiply matrices in lower precision -----------------------------------------
+# ---- rotations: written out, because a device may multiply matrices in lower precision ---------------------------------------
 
 
 def _matrix(e: Float[Array, "*n 3"]) -> Float[Array, "*n 3 3"]:

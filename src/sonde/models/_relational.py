@@ -1,8 +1,8 @@
 """An ensemble of networks that know that the state is made of an agent and equal objects.
 
 One function says what becomes of an object, from what it is itself, what the agent is and does, and the sum of messages from
-the other objects; another one says what an object tells another, and a third and fourth do the same for the agent. As each is the
-same for all objects, what is learned of one holds for all, their order makes no difference, and neither does their number.
+the other objects; another one says what an object tells another, and a third and fourth do the same for the agent. As each is
+the same for all objects, what is learned of one holds for all, their order makes no difference, and neither does their number.
 Objects share the units of inputs and targets as well, so one that never moved is as well described as the others.
 """
 
