@@ -107,6 +107,7 @@ def learned():
 # ---- the network -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_network_agrees_with_one_written_out_pair_by_pair(x64, count):
     networks = random_networks(count)
@@ -151,6 +152,7 @@ def test_one_object_without_edges_is_a_plain_network(x64):
     np.testing.assert_allclose(found[:, 3:], plain(jnp.asarray(seen)), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"passes": 2, "edge_layers": 2, "noise": "learned"}])
 def test_predictions_go_with_the_objects(x64, settings):
     """Exchanging objects exchanges what is predicted of them, and leaves the agent alone."""
@@ -170,6 +172,7 @@ def test_predictions_go_with_the_objects(x64, settings):
     np.testing.assert_allclose(exchanged(one.members.means), other.members.means, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_network_in_rows_of_a_cpu_is_the_same(learned):
     """As planners on CPUs evaluate it: all queries together, in few rows and in many."""
     model, data, params = learned
@@ -184,6 +187,7 @@ def test_network_in_rows_of_a_cpu_is_the_same(learned):
 # ---- units -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_objects_share_their_units(learned):
     """Against numpy: positions of all bodies are measured together, everything else by the rows of all objects."""
     _, data, params = learned
@@ -201,6 +205,7 @@ def test_objects_share_their_units(learned):
     assert params.targets.scale.shape == (7,)
 
 
+@pytest.mark.slow
 def test_an_angle_that_jumps_is_predicted_without_a_jump(x64):
     """All objects turn by 0.4 rad; some pass pi, where the measured angle jumps by a full turn."""
     data = measurements(2, rows=200)
@@ -220,6 +225,7 @@ def test_an_angle_that_jumps_is_predicted_without_a_jump(x64):
     np.testing.assert_allclose(np.std(found.members.means, axis=1), found.epistemic_std, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_object_that_never_moved_is_predicted_like_the_others(x64):
     """The same state of either object gives the same prediction, though only the first one was ever moved."""
     data = measurements(2)
@@ -239,6 +245,7 @@ def test_an_object_that_never_moved_is_predicted_like_the_others(x64):
 # ---- training ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_gradient_step_descends_the_error_of_the_networks_written_out(x64):
     """One step of Adam moves each weight by the learning rate against the gradient, here by differences in numpy."""
     data = measurements(2, rows=16)
@@ -267,6 +274,7 @@ def test_one_gradient_step_descends_the_error_of_the_networks_written_out(x64):
         np.testing.assert_allclose((after - before)[place], -1e-3 * np.sign(slope), rtol=0.02)
 
 
+@pytest.mark.slow
 def test_seeds_and_members_are_fitted_by_one_program_and_rounds_go_on(x64):
     """With all that trainings offer: optimiser state, new rows, patience, learned noise; and planning by members."""
     data, spec = measurements(2), spec_of(2)
@@ -286,6 +294,7 @@ def test_seeds_and_members_are_fitted_by_one_program_and_rounds_go_on(x64):
 # ---- numbers of objects ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_learned_holds_for_another_number_of_objects(x64):
     data, solver = measurements(2), ICEM(samples=8, elites=2, iterations=1, horizon=3)
     model = replace(SMALL, keep_optimiser_state=True)
@@ -309,15 +318,12 @@ def test_what_was_learned_holds_for_another_number_of_objects(x64):
             wide = [np.concatenate([v[0, :3], np.tile(v[0, 3:], count)]) for v in (units.scale, units.shift)]
             off = np.asarray(found.members.means)[0, member] - x[0] - (wide[0] * change + wide[1])
             np.testing.assert_allclose((off + np.pi) % (2 * np.pi) - np.pi, 0, atol=1e-4)  # angles may be brought into range
-        other.tell(Trajectory(*(np.asarray(a) for a in _rows(count))))  # and it learns on
-        assert other.ask()(x).shape == (1, 2)
+        more = measurements(count)
+    other.tell(Trajectory(np.asarray(more.states), np.asarray(more.actions), np.asarray(more.next_states)))  # it learns on
+    assert other.round == 1 and other.params.inputs.scale.shape == (1, 10)
 
 
-def _rows(count: int):
-    data = measurements(count)
-    return data.states, data.actions, data.next_states
-
-
+@pytest.mark.slow
 def test_only_the_number_of_objects_may_differ(x64):
     explorer = Explorer(METHODS["random"], SMALL, ICEM(), spec_of(2), capacity=60)
     other = StateLayout(AGENT, Body(4, position=(1, 2)), 2)
@@ -325,13 +331,9 @@ def test_only_the_number_of_objects_may_differ(x64):
         explorer.transferred(replace(spec_of(2), layout=other))
     with pytest.raises(SondeError, match="layout"):
         explorer.transferred(SystemSpec.of_size(11, 2))
-    plain = Explorer(METHODS["random"], replace_pe(), ICEM(), spec_of(2), capacity=60)
+    plain = Explorer(METHODS["random"], ProbabilisticEnsemble(members=2, layers=1, width=4), ICEM(), spec_of(2), capacity=60)
     with pytest.raises(SondeError, match="model relational"):
         plain.transferred(spec_of(3))
-
-
-def replace_pe() -> ProbabilisticEnsemble:
-    return ProbabilisticEnsemble(members=2, layers=1, width=4)
 
 
 # ---- settings ----------------------------------------------------------------------------------------------------------------
@@ -352,6 +354,7 @@ def test_worlds_without_objects_are_rejected():
         replace(preset("fetch-relational"), world=Pendulum(), task_settings=())
 
 
+@pytest.mark.slow
 def test_known_physics_leaves_its_errors_to_objects(x64):
     """The physics moves nothing; what the networks inside learn is added to it, also across pi."""
     data = measurements(2, rows=200)

@@ -3,6 +3,7 @@
     python -m experiments.scripts.pucks [--models relational pe] [--rounds 8] [--seeds 3] [--steps 1000] [--out FILE.json]
 
 Both explore by `opax-heuristic` with the same planner and as many gradient steps. The file is written after each round.
+What the relational model has learned is then used for other numbers of pucks.
 """
 
 import argparse
@@ -13,6 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from sonde._internal.files import write_atomically
+
+OTHERS = (1, 2, 5)
+"""Numbers of pucks that what was learned of three is used for."""
 
 
 def load_pucks() -> ModuleType:
@@ -35,7 +39,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="file for the errors [rounds, seeds] of each model")
     options = parser.parse_args()
 
-    pucks, found = load_pucks(), {}
+    pucks, found, explorer = load_pucks(), {}, None
     world = pucks.Pucks()
     for name in options.models:
         began, found[name] = time.process_time(), []
@@ -47,6 +51,10 @@ def main() -> None:
             print(f"{name}, {explorer.transitions} transitions: {errors.mean():.3f} ({each}); {spent:.0f} CPU-s", flush=True)
             if options.out is not None:
                 write_atomically(options.out, json.dumps(found).encode())
+        if explorer is not None and name == "relational":
+            for count in OTHERS:
+                other = pucks.Pucks(count)
+                print(f"{count} pucks: {pucks.error_in_play(explorer.transferred(other.spec), other).mean():.3f}", flush=True)
 
 
 if __name__ == "__main__":

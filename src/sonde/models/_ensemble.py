@@ -10,7 +10,7 @@ import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
@@ -22,12 +22,11 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
-from sonde.models._base import UNROLL, JacobianPrediction, Model, Posterior, Prediction
+from sonde.models._base import Model, Prediction
 from sonde.models._batches import Span, in_passes, with_new
 from sonde.models._fused import FusedNetworks
 from sonde.models._network import MemberNetwork, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
-from sonde.models._rows import in_rows
 from sonde.models._steps import in_chunks, one_by_one
 from sonde.models._training import some_rows, until_converged, validation_rows
 
@@ -384,12 +383,6 @@ class Ensemble(Model):
         weights: Any = network
         return self._optimiser().init(weights)
 
-    def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
-        """Posterior of the trained networks; it depends on the data only through their weights."""
-        del data
-        # predictions do not need what only the next fit does
-        return EnsemblePosterior(replace(params, moments=None, told=None), None, self)
-
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log noise std, in normalised units.
 
@@ -420,71 +413,3 @@ class Ensemble(Model):
         if self.noise == "fixed":  # mean squared error without the factor 1/2: the strength of an L2 penalty is relative to it
             return jnp.mean((y - mean) ** 2)
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
-
-
-def _written_out_mean(values: Float[Array, "E dx"]) -> Float[Array, " dx"]:
-    return reduce(jnp.add, list(values)) / values.shape[0]
-
-
-class EnsemblePosterior(Posterior):
-    """Predictions of the members, and their mean and disagreement."""
-
-    params: EnsembleParams
-    fused: FusedNetworks | None
-    """The same networks for the fused GPU kernel, if it is used."""
-    model: Ensemble = eqx.field(static=True)
-    together: bool = eqx.field(static=True, default=False)
-    """Whether all queries of a CPU's program are evaluated together (`models/_rows.py`)."""
-
-    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
-        """Predict with the mean and std of the members' means, and the root mean square of their noise stds."""
-        params, model = self.params, self.model
-        z = model.inputs(params.inputs, x, u)
-        one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
-        portable = partial(in_rows, params.networks) if self.together else one_by_one
-        mean, log_std = model.heads((self.fused or portable)(z))
-        # written out on a GPU, where a reduction would be a kernel of its own
-        average = partial(jnp.mean, axis=0) if self.fused is None else _written_out_mean
-        return model.prediction(params, x, z, MemberOutputs(mean.astype(x.dtype), jnp.exp(log_std)), average)
-
-    @property
-    def ensemble_size(self) -> int:
-        """Number of members."""
-        return self.model.members
-
-    @property
-    def unroll(self) -> int:
-        """Steps of a plan that are compiled in a row."""
-        return 1 if self.fused is None else UNROLL
-
-    def specialise(self) -> "EnsemblePosterior":
-        """Use the fused kernel if the device that holds the weights can run it; on a CPU, evaluate all queries together."""
-        networks = self.params.networks
-        devices = jax.tree.leaves(networks)[0].devices()
-        on_cpu = all(device.platform == "cpu" for device in devices)
-        return EnsemblePosterior(self.params, self.model.fused(networks), self.model, on_cpu)
-
-    def differentiable(self) -> "EnsemblePosterior":
-        """The networks themselves: the fused kernel has no gradients, and those of collected rows cost more."""
-        return EnsemblePosterior(self.params, None, self.model)
-
-    def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
-        """One member as an ensemble of its own."""
-        one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
-        params = replace(self.params, networks=one(self.params.networks), affine=one(self.params.affine))
-        return EnsemblePosterior(params, one(self.fused), self.model, self.together)
-
-    def predict_jacobian(
-        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
-    ) -> JacobianPrediction:
-        """Predict with the mean and std of the members' Jacobians, which are the samples."""
-        del key, count
-        plain = self.differentiable()
-
-        def means(x: Array, u: Array) -> Array:
-            members = plain.predict(x, u).members
-            assert members is not None
-            return members.means
-
-        samples = jnp.concatenate(jax.jacrev(means, argnums=(0, 1))(x, u), axis=-1)
-        return JacobianPrediction(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)

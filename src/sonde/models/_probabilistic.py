@@ -11,6 +11,7 @@ from sonde._internal.errors import one_of
 from sonde.data import Data
 from sonde.models._base import MemberPredictions, Prediction
 from sonde.models._ensemble import Average, Ensemble, EnsembleParams, MemberOutputs
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
 from sonde.models._network import MemberNetwork, Network
 from sonde.models._normaliser import Normaliser
@@ -67,6 +68,11 @@ class ProbabilisticEnsemble(Ensemble):
     def changes(self, x: Float[Array, "*n dx"], x_next: Float[Array, "*n dx"]) -> Float[Array, "*n dx"]:
         """Differences."""
         return x_next - x
+
+    def condition(self, params: EnsembleParams, data: Data) -> EnsemblePosterior:
+        """The trained networks."""
+        del data
+        return EnsemblePosterior.of(self, params)
 
     def prediction(
         self, params: EnsembleParams, x: Float[Array, " dx"], z: Float[Array, " dz"], outputs: MemberOutputs, average: Average

@@ -23,6 +23,7 @@ from sonde.data import Data, StateLayout, SystemSpec
 from sonde.data._layout import Bodies, joined
 from sonde.models._base import MemberPredictions, Prediction
 from sonde.models._ensemble import Average, Ensemble, EnsembleParams, MemberOutputs
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._network import Activation, MemberNetwork, Network, linear
 from sonde.models._normaliser import SMALLEST_ACTION_SPREAD, Normaliser
 
@@ -282,6 +283,11 @@ class RelationalEnsemble(Ensemble):
     def _for_each(self, normaliser: Normaliser, agent: int) -> Normaliser:
         repeated = lambda v: jnp.concatenate([v[:agent], jnp.tile(v[agent:], self.bodies.count)])
         return Normaliser(repeated(normaliser.shift), repeated(normaliser.scale))
+
+    def condition(self, params: EnsembleParams, data: Data) -> EnsemblePosterior:
+        """The trained networks."""
+        del data
+        return EnsemblePosterior.of(self, params)
 
     def prediction(
         self, params: EnsembleParams, x: Float[Array, " dx"], z: Float[Array, " dz"], outputs: MemberOutputs, average: Average
