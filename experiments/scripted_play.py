@@ -96,6 +96,7 @@ def play_part(part: Part) -> Play:
         part: The episodes.
     """
     rng, blocks = np.random.default_rng([part.seed, 26]), part.world.blocks
+    starts = [int(seed) for seed in rng.integers(2**31, size=part.episodes)]
     noise = noise_actions(rng, part.episodes, part.steps, part.world.action_dim)
     rng.shuffle(noise)  # its kinds come in turns too
     kinds = [KINDS[i % len(KINDS)] for i in range(part.episodes)]
@@ -104,7 +105,7 @@ def play_part(part: Part) -> Play:
     simulators = MujocoSimulators(part.world, part.episodes, 1)
     states = np.empty((part.episodes, part.steps + 1, part.world.state_dim), np.float32)
     actions = np.empty(noise.shape, np.float32)
-    x = simulators.reset([int(seed) for seed in rng.integers(2**31, size=part.episodes)])
+    x = simulators.reset(starts)
     for step in range(part.steps):
         states[:, step] = x
         for episode, kind in enumerate(kinds):

@@ -300,25 +300,18 @@ def test_what_was_learned_holds_for_another_number_of_objects(x64):
     model = replace(SMALL, keep_optimiser_state=True)
     explorer = Explorer(METHODS["cee-us"], model, solver, spec_of(2), capacity=60, seeds=(0,))
     explorer.tell(Trajectory(np.asarray(data.states), np.asarray(data.actions), np.asarray(data.next_states)))
-    networks, shift, scale = explorer.params.networks, explorer.params.inputs.shift[0], explorer.params.inputs.scale[0]
+    params = jax.tree.map(lambda leaf: leaf[0], explorer.params)
     for count in (1, 4):
         other = explorer.transferred(spec_of(count))
-        x = np.asarray(measurements(count, seed=7).states)[:1]
-        found = other.predict(x, np.zeros((1, 2)))
-        z = np.asarray(
-            model_of(count).inputs(
-                jax.tree.map(lambda leaf: leaf[0], explorer.params.inputs), jnp.asarray(x), jnp.zeros((1, 2))
-            )
-        )[0]
-        assert shift.shape == scale.shape == (10,)
-        units = explorer.params.targets
+        x, more = np.asarray(measurements(count, seed=7).states)[:1], measurements(count)
+        found = other.predict(x, np.zeros((1, 2))).members
+        z = np.asarray(model_of(count).inputs(params.inputs, jnp.asarray(x[0]), jnp.zeros(2)))
+        wide = lambda v, count=count: np.concatenate([v[:3], np.tile(v[3:], count)])
         for member in range(2):
-            one = jax.tree.map(lambda leaf: leaf[0], networks)
-            change = written_out(one, z[:5], z[5:].reshape(count, 5), member)
-            wide = [np.concatenate([v[0, :3], np.tile(v[0, 3:], count)]) for v in (units.scale, units.shift)]
-            off = np.asarray(found.members.means)[0, member] - x[0] - (wide[0] * change + wide[1])
-            np.testing.assert_allclose((off + np.pi) % (2 * np.pi) - np.pi, 0, atol=1e-4)  # angles may be brought into range
-        more = measurements(count)
+            change = written_out(params.networks, z[:5], z[5:].reshape(count, 5), member)
+            expected = x[0] + wide(params.targets.scale) * change + wide(params.targets.shift)
+            turns = (np.asarray(found.means)[0, member] - expected + np.pi) % (2 * np.pi) - np.pi
+            np.testing.assert_allclose(turns, 0, atol=1e-4)  # angles may be brought into range
     other.tell(Trajectory(np.asarray(more.states), np.asarray(more.actions), np.asarray(more.next_states)))  # it learns on
     assert other.round == 1 and other.params.inputs.scale.shape == (1, 10)
 

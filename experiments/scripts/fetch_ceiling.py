@@ -175,18 +175,16 @@ def explorer_of(model: Ensemble, blocks: int, seeds: int, capacity: int) -> Expl
 
 def told_play(explorer: Explorer, played: Play) -> Any:
     """The explorer's data with the play."""
-    flat = lambda rows: rows.reshape(1, -1, rows.shape[-1]).astype(float)
-    states, next_states = flat(played.states[:, :-1]), flat(played.states[:, 1:])
-    rows = Trajectory(states, flat(played.actions), next_states)
-    ends = np.zeros(rows.states.shape[:2], bool)
-    ends[:, played.actions.shape[1] - 1 :: played.actions.shape[1]] = True
-    for_all = lambda array: np.broadcast_to(array, (explorer.num_seeds, *array.shape[1:]))
-    return explorer._with(explorer.data, Trajectory(*map(for_all, (*rows_of(rows),)), truncated=for_all(ends)))
+    seeds = explorer.num_seeds
+    flat = lambda rows: np.broadcast_to(rows.reshape(1, -1, rows.shape[-1]).astype(float), (seeds, *_sizes(rows)))
+    ends = np.zeros((seeds, *played.actions.shape[:2]), bool)
+    ends[..., -1] = True
+    rows = flat(played.states[:, :-1]), flat(played.actions), flat(played.states[:, 1:])
+    return explorer._with(explorer.data, Trajectory(*rows, truncated=ends.reshape(seeds, -1)))
 
 
-def rows_of(rows: Trajectory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """States, actions and next states."""
-    return rows.states, rows.actions, rows.next_states
+def _sizes(rows: np.ndarray) -> tuple[int, int]:
+    return rows.shape[0] * rows.shape[1], rows.shape[2]
 
 
 def save_params(path: Path, params: Any) -> None:
