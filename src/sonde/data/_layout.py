@@ -122,11 +122,11 @@ class Body:
             after = _replaced(after, self.rotation, _nearest(turned, angles))
         return after
 
-    def stds(self, x: Float[Array, "*n width"], stds: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
+    def stds(self, x: Float[Array, "*m width"], stds: Float[Array, "*n width"]) -> Float[Array, "*n width"]:
         """Turn small stds of changes into stds of states.
 
         Args:
-            x: States at which the changes end.
+            x: States at which the changes end; their axes broadcast against those of the stds.
             stds: Stds of what `changes` returns.
         """
         if not self.rotation:
@@ -258,11 +258,11 @@ class StateLayout:
         (agent, objects), (of_agent, of_objects) = self.split(x), self.split(changes)
         return joined(Bodies(self.agent.moved(agent, of_agent), self.object.moved(objects, of_objects)))
 
-    def stds(self, x: Float[Array, "*n dx"], stds: Float[Array, "*n dx"]) -> Float[Array, "*n dx"]:
+    def stds(self, x: Float[Array, "*m dx"], stds: Float[Array, "*n dx"]) -> Float[Array, "*n dx"]:
         """Turn small stds of changes into stds of states (`Body.stds`).
 
         Args:
-            x: States at which the changes end.
+            x: States at which the changes end; their axes broadcast against those of the stds.
             stds: Stds of the changes.
         """
         (agent, objects), (of_agent, of_objects) = self.split(x), self.split(stds)

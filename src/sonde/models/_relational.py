@@ -297,7 +297,7 @@ class RelationalEnsemble(Ensemble):
         layout, units, (means, stds) = self.bodies, self.every_target(params.targets), outputs
         after = layout.moved(x, units.shift + units.scale * means)
         centre = average(after)
-        noise = layout.stds(jnp.broadcast_to(centre, after.shape), units.scale * stds)
+        noise = layout.stds(centre, units.scale * stds)
         return Prediction(
             mean=layout.in_range(centre, centre),
             epistemic_std=jnp.sqrt(average((after - centre) ** 2)),
