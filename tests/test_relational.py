@@ -184,6 +184,19 @@ def test_network_in_rows_of_a_cpu_is_the_same(learned):
         np.testing.assert_allclose(one.epistemic_std, other.epistemic_std, atol=1e-5)
 
 
+@pytest.mark.slow
+def test_members_and_derivatives_are_those_of_the_prediction(learned):
+    model, data, params = learned
+    posterior, x, u = model.condition(params, data), data.states[3], data.actions[3]
+    members = posterior.predict(x, u).members
+    np.testing.assert_allclose(posterior.member(jnp.asarray(1)).predict(x, u).mean, members.means[1], atol=1e-6)
+    jacobian = posterior.predict_jacobian(x, u, jax.random.key(0), 1).mean
+    for place in (0, 6, 12):  # the agent's position, an angle, an action; networks are in single precision
+        step = 1e-2 * np.eye(13)[place]
+        ends = [posterior.predict(x + sign * step[:11], u + sign * step[11:]).mean for sign in (1, -1)]
+        np.testing.assert_allclose(jacobian[:, place], (ends[0] - ends[1]) / 2e-2, atol=2e-3)
+
+
 # ---- units -------------------------------------------------------------------------------------------------------------------
 
 
