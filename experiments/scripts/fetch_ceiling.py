@@ -239,7 +239,7 @@ def simulate(posterior: Any, starts: Float[Array, "N dx"], actions: Float[Array,
         return jax.lax.scan(step, x, plan)[1]
 
     per_seed = lambda posterior: jax.vmap(lambda x, plan: one(posterior, x, plan))(starts, actions)
-    return jax.lax.map(per_seed, posterior)
+    return jax.vmap(per_seed)(posterior)
 
 
 def errors_of(posterior: Any, held_out: Play) -> list[dict[str, float]]:

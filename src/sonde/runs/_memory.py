@@ -76,9 +76,8 @@ def memory_need(config: RunConfig, initial_rows: int = 0, accelerator: bool = Fa
         initial_rows: Number of initial measurements.
         accelerator: Whether it runs on an accelerator, which computes more side by side than a CPU.
     """
-    config = replace(
-        config, model=learner_of(config.model.for_system(config.spec))
-    )  # known physics takes little beside what learns its errors
+    # known physics takes little beside what learns its errors
+    config = replace(config, model=learner_of(config.model.for_system(config.spec)))
     sizes = _Sizes(config, config.data_capacity + initial_rows, accelerator)
     return MemoryNeed(tuple(sizes.lasting()), tuple(sizes.phases()))
 
