@@ -58,6 +58,14 @@ gain, upright = np.array([[-3.0, 4.0, 1.0]]), np.array([1.0, 0.0, 0.0])
 balance = LinearFeedback(gain, state=upright, action=np.zeros(1))
 print(balance(np.array([0.995, 0.1, 0.0])))  # u = action - gain (x - state), in [-1, 1]
 
+# %% to_c, to_onnx
+from sonde.control import LinearFeedback, to_c, to_onnx
+
+balance = LinearFeedback(np.array([[-3.0, 4.0, 1.0]]), state=np.array([1.0, 0.0, 0.0]), action=np.zeros(1))
+header = to_c(balance, "balance")  # int balance_act(const double *x, double *u)
+graph = to_onnx(balance)  # content of a file: x [batch, 3] -> action [batch, 1]
+print(len(header), len(graph))
+
 # %% Ongoing
 from sonde.control import Ongoing
 

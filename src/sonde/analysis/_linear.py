@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.linalg import expm, logm
 from scipy.optimize import linear_sum_assignment
+
+from sonde._internal.errors import SondeError, positive
 
 AGREEMENT = 0.95
 """Fraction of the sampled systems that must agree on stability."""
@@ -79,6 +82,35 @@ class Linearisation:
         rank = int(np.sum(singular > singular[0] * len(self.A) * np.finfo(float).eps))
         return Controllability(rank, float(singular[-1]), float(np.std(smallest)))
 
+    def continuous(self, dt: float) -> "Linearisation":
+        """The system dq/dt = A q + B u that becomes this one when its actions are held for a step.
+
+        Samples that no system in continuous time becomes (an eigenvalue of A is 0, or negative) are left out.
+
+        Args:
+            dt: Seconds per step.
+        """
+        positive("linearisation", dt=dt)
+        A, B = _continuous(self.A, self.B, dt)
+        if not np.isfinite(A).all():
+            raise SondeError(
+                "linearisation: no system in continuous time becomes this one, since an eigenvalue of A is 0 or negative "
+                f"({_listed(self.eigenvalues)}); use the one in discrete time, or measure more often"
+            )
+        pairs = [_continuous(A, B, dt) for A, B in zip(self.A_samples, self.B_samples, strict=True)]
+        pairs = [pair for pair in pairs if np.isfinite(pair[0]).all()] or [(A, B)]
+        A_samples, B_samples = (np.stack(matrices) for matrices in zip(*pairs, strict=True))
+        return Linearisation(A, B, A_samples.std(axis=0), B_samples.std(axis=0), A_samples, B_samples)
+
+    def closed(self, gain: np.ndarray) -> "Linearisation":
+        """The system under the feedback u = v - gain q, with the new action v.
+
+        Args:
+            gain: Gain K [du, d].
+        """
+        samples = self.A_samples - self.B_samples @ gain
+        return Linearisation(self.A - self.B @ gain, self.B, samples.std(axis=0), self.B_std, samples, self.B_samples)
+
 
 @dataclass(frozen=True)
 class Controllability:
@@ -137,3 +169,22 @@ def match_eigenvalues(reference: np.ndarray, values: np.ndarray) -> np.ndarray:
     """
     _, order = linear_sum_assignment(np.abs(reference[:, None] - values[None]))
     return values[order]
+
+
+def _continuous(A: np.ndarray, B: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """A and B in continuous time; NaN if there is no real logarithm of A."""
+    d, du = B.shape
+    values = np.linalg.eigvals(A)
+    negative = (values.real <= 0) & (np.abs(values.imag) <= UNIT_TOLERANCE)
+    if negative.any():
+        return np.full_like(A, np.nan), np.full_like(B, np.nan)
+    both = np.block([[A, B], [np.zeros((du, d)), np.eye(du)]])
+    rates = np.real(logm(both)) / dt
+    if not np.allclose(expm(rates * dt), both, rtol=1e-6, atol=1e-9):
+        return np.full_like(A, np.nan), np.full_like(B, np.nan)
+    return rates[:d, :d], rates[:d, d:]
+
+
+def _listed(values: np.ndarray) -> str:
+    """Complex numbers in an error message."""
+    return ", ".join(f"{value.real:.3g}" + (f"{value.imag:+.3g}i" if value.imag else "") for value in values)

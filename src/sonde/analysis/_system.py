@@ -21,6 +21,7 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.precision import double_precision
 from sonde.analysis._linear import Linearisation
+from sonde.analysis._point import OperatingPoint
 from sonde.models import Posterior
 from sonde.models._base import JacobianPrediction
 from sonde.worlds import Coordinates, World
@@ -290,6 +291,25 @@ class LearnedSystem:
         """
         (q,) = self._points(np.asarray(state)[None], "state")
         return _linearisation(self._linearised(q, self._action(action), samples))
+
+    @double_precision
+    def at(
+        self, state: np.ndarray, action: Sequence[float] | np.ndarray | None = None, samples: int = SAMPLES
+    ) -> OperatingPoint:
+        """Study the system at any state and action, an equilibrium or not.
+
+        Args:
+            state: State [dx].
+            action: Action [du]; by default zeros.
+            samples: Number of samples of A and B; ensembles give one per member instead.
+        """
+        (q,) = self._points(np.asarray(state)[None], "state")
+        u = self._action(action)
+        x = self.coordinates.to_state(jnp.asarray(q))
+        after = self.coordinates.from_state(self.differentiable.predict(x, jnp.asarray(u)).mean)
+        drift = np.asarray(_difference(after, jnp.asarray(q), self.coordinates.periods))
+        found = self._linearised(q, u, samples)
+        return OperatingPoint(q, np.asarray(x), u, drift, np.linalg.norm(found.error_root, axis=1), _linearisation(found))
 
     def _linearised(self, q: np.ndarray, u: np.ndarray, samples: int) -> _Linearised:
         whole("linearisation", samples=samples)

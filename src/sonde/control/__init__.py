@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sonde.control._controller import Controller as Controller
     from sonde.control._deadline import Timing as Timing
+    from sonde.control._export import to_c as to_c
+    from sonde.control._export import to_onnx as to_onnx
+    from sonde.control._gain_schedule import GainSchedule as GainSchedule
     from sonde.control._linear_feedback import LinearFeedback as LinearFeedback
     from sonde.control._ongoing import Ongoing as Ongoing
     from sonde.control._rollout import MAX_COPIES as MAX_COPIES
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Controller": "_controller",
+    "GainSchedule": "_gain_schedule",
     "LinearFeedback": "_linear_feedback",
     "MAX_COPIES": "_rollout",
     "OnStep": "_rollout",
@@ -31,6 +35,8 @@ _HOMES = {
     "start_states": "_rollout",
     "rollout": "_rollout",
     "run_rollouts": "_rollout",
+    "to_c": "_export",
+    "to_onnx": "_export",
 }
 __all__ = sorted(_HOMES)
 

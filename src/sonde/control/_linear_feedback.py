@@ -1,10 +1,15 @@
-"""Linear state feedback; needs only numpy."""
+"""Linear state feedback; needs only numpy and safetensors."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from sonde._internal.errors import SondeError
+from sonde.control._gain_file import check_arrays, load_arrays, save_arrays
+
+FORMAT = "sonde-linear-feedback-1"
+"""Format of a gain in a file."""
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,22 @@ class LinearFeedback:
         if not np.isfinite(x).all():
             raise SondeError("LinearFeedback: the state must be finite, got NaN or infinity; check the sensor")
         return np.clip(self.action - self.gain @ (x - self.state), -1.0, 1.0)
+
+    def save(self, path: str | Path) -> None:
+        """Write the controller to a file, whole or not at all.
+
+        Args:
+            path: A path that ends in .safetensors.
+        """
+        save_arrays(path, FORMAT, {"gain": self.gain, "state": self.state, "action": self.action})
+
+    @classmethod
+    def load(cls, path: str | Path) -> "LinearFeedback":
+        """Read a controller that `save` wrote.
+
+        Args:
+            path: The file.
+        """
+        arrays = load_arrays(path, FORMAT)
+        check_arrays(path, arrays, {"gain", "state", "action"})
+        return cls(**arrays)

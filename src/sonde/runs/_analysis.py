@@ -1,6 +1,6 @@
 """Analyse what a run has learned: the numbers that `sonde analyse` prints and writes."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +11,8 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
-from sonde.analysis import Equilibrium, LearnedSystem
+from sonde.analysis import Equilibrium, LearnedSystem, OperatingPoint, Regulator
+from sonde.analysis._system import SAMPLES
 from sonde.data import Data, Trajectory
 from sonde.evaluation import TrueDynamics
 from sonde.evaluation._metrics import reachable_set
@@ -22,6 +23,14 @@ from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._prior import Prior, exact_mean_norm, underlying_gp
 from sonde.runs._config import RunConfig
+from sonde.runs._linear_tools import (
+    LinearRequest,
+    described_point,
+    described_regulator,
+    linear_part,
+    place_in,
+    regulator_of,
+)
 from sonde.runs._theory_metrics import rkhs_rule
 from sonde.theory import exact_information_gain, greedy_information, theorem_bound
 from sonde.worlds import World
@@ -98,25 +107,34 @@ def true_equilibria(explorer: Explorer, world: World, seed_index: int, action: t
     return [described(rest) for rest in LearnedSystem(TrueDynamics(world), world, visited).equilibria(action or None)]
 
 
+def true_point(
+    explorer: Explorer, world: World, seed_index: int, place: OperatingPoint, request: LinearRequest
+) -> dict[str, Any]:
+    """The true system at a point.
+
+    Args:
+        explorer: The explorer.
+        world: The true system, written in JAX.
+        seed_index: Position of the seed in `explorer.seeds`.
+        place: The point.
+        request: What is asked.
+    """
+    system = LearnedSystem(TrueDynamics(world), world, _visited(explorer, seed_index))
+    return described_point(system.at(place.state, place.action), request)
+
+
 def described(rest: Equilibrium) -> dict[str, Any]:
     """An equilibrium as plain numbers, complex ones as pairs.
 
     Args:
         rest: The equilibrium.
     """
-    linear, control = rest.linearisation, rest.linearisation.controllability
-    low, high = np.quantile(linear.spectral_radius_samples, [0.025, 0.975])
     return {
         "point": rest.point.tolist(),
         "point_std": rest.point_std.tolist(),
         "state": rest.state.tolist(),
-        "eigenvalues": [[value.real, value.imag] for value in linear.eigenvalues.tolist()],
-        "eigenvalue_std": linear.eigenvalue_std.tolist(),
-        "spectral_radius": linear.spectral_radius,
-        "spectral_radius_95": [float(low), float(high)],
-        "stability": linear.stability,
-        "controllability": {"rank": control.rank, "smallest": control.smallest, "std": control.std},
-        **{name: getattr(linear, name).tolist() for name in ("A", "B", "A_std", "B_std")},
+        "action": rest.action.tolist(),
+        **linear_part(rest.linearisation),
     }
 
 
@@ -183,35 +201,72 @@ def physics_of(explorer: Explorer, seed_index: int) -> dict[str, Any]:
     return {"physics": each} if each else {}
 
 
+@dataclass(frozen=True)
+class AnalysisRequest:
+    """What is asked."""
+
+    action: tuple[float, ...] = ()
+    """The constant action [du] of equilibria, or of the point; empty for zero."""
+    samples: int = SAMPLES
+    """Number of plausible systems that error bars are computed from."""
+    refit: bool = False
+    """Analyse a refitted Gaussian process (`refitted`)."""
+    truth: bool = False
+    """Also analyse the true system."""
+    at: str | None = None
+    """A point to be studied, as text; None for the equilibria."""
+    linear: LinearRequest = field(default_factory=LinearRequest)
+    """What is asked about each place."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The answer."""
+
+    numbers: dict[str, Any]
+    """All numbers, as they are written to a file."""
+    places: tuple[OperatingPoint | Equilibrium, ...]
+    """The point, or the equilibria."""
+    regulators: tuple[Regulator, ...]
+    """Their regulators, if any were asked for."""
+
+
 def analysis_of(
-    explorer: Explorer,
-    config: RunConfig,
-    seed_index: int,
-    action: tuple[float, ...],
-    samples: int,
-    last: Trajectory | None,
-    refit: bool = False,
-) -> dict[str, Any]:
+    explorer: Explorer, config: RunConfig, seed_index: int, request: AnalysisRequest, last: Trajectory | None
+) -> Analysis:
     """Analyse what one seed has learned.
 
     Args:
         explorer: The explorer.
         config: The config of the run.
         seed_index: Position of the seed in `explorer.seeds`.
-        action: The constant action [du] of equilibria; empty for zero.
-        samples: Number of plausible systems that error bars are computed from.
+        request: What is asked.
         last: The round along which deviations are followed [S, T, ...], if any.
-        refit: Analyse a refitted Gaussian process (`refitted`).
     """
-    system = learned_system(explorer, config.world, seed_index, refit)
+    system, world = learned_system(explorer, config.world, seed_index, request.refit), config.world
     found = {
         "seed": explorer.seeds[seed_index],
         "round": explorer.round,
         "transitions": explorer.transitions,
-        "refit": refit,
+        "refit": request.refit,
         "coordinates": list(system.coordinates.names),
-        "action": list(action) or [0.0] * config.world.action_dim,
+        "actions": list(world.action_names),
+        "action": list(request.action) or [0.0] * world.action_dim,
         **physics_of(explorer, seed_index),
-        "equilibria": [described(rest) for rest in system.equilibria(action or None, samples=samples)],
     }
-    return found | ({} if last is None else {"sensitivity": growth_along(system, last, seed_index)})
+    places: tuple[OperatingPoint | Equilibrium, ...]
+    if request.at is None:
+        equilibria = system.equilibria(request.action or None, samples=request.samples)
+        places, parts = tuple(equilibria), [described(rest) for rest in equilibria]
+        found["equilibria"] = parts
+        truth = true_equilibria(explorer, world, seed_index, request.action) if request.truth else None
+        found |= {} if last is None else {"sensitivity": growth_along(system, last, seed_index)}
+    else:
+        place = place_in(request.at, system, request.action, request.samples)
+        places, parts, found["at"] = (place,), [part := described_point(place, request.linear)], part
+        truth = true_point(explorer, world, seed_index, place, request.linear) if request.truth else None
+    made = [regulator_of(system, place, request.linear) for place in places]
+    regulators = tuple(one for one in made if one is not None)
+    for part, regulator in zip(parts, regulators, strict=False):
+        part["lqr"] = described_regulator(regulator)
+    return Analysis(found | ({} if truth is None else {"truth": truth}), places, regulators)
