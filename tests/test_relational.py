@@ -12,6 +12,7 @@ from benchmarks.work import member_layers
 from experiments.scripts.pucks import load_pucks
 from sonde import Explorer, SondeError, Trajectory
 from sonde._internal.past import Past
+from sonde.control._export._parts import parts_of
 from sonde.data import Body, Data, StateLayout, SystemSpec
 from sonde.methods import METHODS
 from sonde.models import KnownPhysics, ProbabilisticEnsemble, RelationalEnsemble
@@ -195,6 +196,13 @@ def test_members_and_derivatives_are_those_of_the_prediction(learned):
         step = 1e-2 * np.eye(13)[place]
         ends = [posterior.predict(x + sign * step[:11], u + sign * step[11:]).mean for sign in (1, -1)]
         np.testing.assert_allclose(jacobian[:, place], (ends[0] - ends[1]) / 2e-2, atol=2e-3)
+
+
+@pytest.mark.slow
+def test_it_is_not_exported(learned):
+    model, data, params = learned
+    with pytest.raises(SondeError, match="RelationalEnsemble cannot be exported"):
+        parts_of(model.condition(params, data))
 
 
 # ---- units -------------------------------------------------------------------------------------------------------------------
