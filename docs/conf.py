@@ -60,6 +60,7 @@ navigation = {
         "known-physics",
         "drift",
         "hidden-state",
+        "linear",
         "runs",
         "report",
         "trackers",

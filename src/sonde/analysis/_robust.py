@@ -24,7 +24,7 @@ DESIGN = 0.4
 """Share of the systems that a gain is designed on."""
 STEPS, BETWEEN = 60, 3
 """Most steps of the last descent, and steps between two changes of discounts."""
-ROUNDS, PATIENT = 60, 5
+ROUNDS, PATIENT = 40, 5
 """Most changes of discounts, and those without progress before systems are given up."""
 EDGE = 1 - 1e-9
 """Spectral radius below which a system is stabilised."""

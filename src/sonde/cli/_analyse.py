@@ -192,7 +192,8 @@ def _equilibria(where: str, found: dict[str, Any], console: Console) -> Iterator
         else:
             yield from _fitting(f"{title} ({where})", found, found["equilibria"], console)
     else:
-        yield f"No equilibrium of the learned mean at action {action} near the measurements ({where})"
+        nothing = f"No equilibrium of the learned mean at action {action} near the measurements ({where})"
+        yield from wrapped(nothing, console.width)
     if "truth" in found:
         yield from _fitting(f"Equilibria of the true system at action {action}", found, found["truth"], console, exact=True)
 
