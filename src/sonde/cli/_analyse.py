@@ -198,7 +198,9 @@ def _equilibria(where: str, found: dict[str, Any], console: Console) -> Iterator
         yield from _fitting(f"Equilibria of the true system at action {action}", found, found["truth"], console, exact=True)
 
 
-def _fitting(title: str, found: dict[str, Any], places: list[dict[str, Any]], console: Console, exact: bool = False):
+def _fitting(
+    title: str, found: dict[str, Any], places: list[dict[str, Any]], console: Console, exact: bool = False
+) -> Iterator[RenderableType]:
     table = _table(title, found, places, exact)
     if console.measure(table).maximum <= console.width:
         yield table
