@@ -78,10 +78,11 @@ benchmark: $(VENV)/.installed ## Measure the hot paths against the machine's lim
 figures: $(VENV)/.installed-dev ## Run the paper's experiments at a small scale and draw its figures (hours)
 	@$(BIN)/python -m experiments all
 
-dist: $(VENV)/.installed ## Build the wheel and the source distribution, and check them
+dist: $(VENV)/.installed ## Build the wheels (sonde, sonde-deploy) and the source distribution, and check them
 	@$(PIP) build twine
 	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/python -m build --wheel --outdir dist packaging/deploy
 	$(BIN)/twine check --strict dist/*
 
 clean: ## Remove the environment, caches and builds

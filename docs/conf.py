@@ -40,6 +40,7 @@ nitpicky = True
 # types of other packages, shapes of arrays, and classes that are not public have no page
 nitpick_ignore_regex = [("py:class", r"(?!sonde\.).*"), ("py:class", r"sonde\.(.*\.)?_.*")]
 smartquotes = False  # as on GitHub
+highlight_language = "none"  # of blocks that name no language
 
 # --- where the reader finds what: captions of the side bar, and pages below other pages
 repository = "https://github.com/sonde-rl/sonde"
@@ -55,6 +56,7 @@ navigation = {
         "how-to/*",
         "own-system",
         "gymnasium",
+        "fmu",
         "constraints",
         "data",
         "known-physics",

@@ -11,11 +11,13 @@ import pytest
 
 from control_problems import Linear, of_action
 from sonde import ICEM, METHODS, SAC, Experiment, Explorer, GaussianProcess, OwnSystem, RunConfig, SondeError, SystemSpec
+from sonde.cli._explore import with_constraints
 from sonde.control import Controller, rollout
 from sonde.data import Data, Trajectory
 from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate
 from sonde.evaluation._constraints import box_constraint, constraint_metrics, constraint_named, safety_named
 from sonde.imagination import Mean
+from sonde.models import Confidence, KnownPhysics
 from sonde.runs import preset
 from sonde.runs._config import with_absolute_paths
 from sonde.runs._run import restore_explorer, run
@@ -23,7 +25,7 @@ from sonde.runs._store import RunStore
 from sonde.solvers import Constraint, ControlProblem, PlanningPolicy, Safety, SafetySettings
 from sonde.solvers._fallback import admissible_or_fallback, initial_safe_state
 from sonde.solvers._safety import corner_sequences
-from sonde.worlds import GymWorld, MountainCar, Pendulum
+from sonde.worlds import Cheetah, GymWorld, MountainCar, Pendulum
 from tiny import TINY
 
 STD, BETA, LIMIT = 0.05, 2.0, 1.0
@@ -105,6 +107,16 @@ def test_without_an_admissible_plan_the_violation_is_smallest(x64):
     assert float(plan[0, 0]) < -0.5, "although a larger action has a larger value"
 
 
+def test_violations_add_up_over_the_steps(x64):
+    # beyond the limit the margin says nothing more: the plan that gets there later is better
+    problem = problem_with(lambda x, u, x_next: jnp.where(x_next[0] > LIMIT, -1.0, 1.0))
+    plans = jnp.asarray([[[1.0]] * 6, [[0.5]] * 6, [[-1.0]] * 6])  # worst cases 0.4, 0.25 and at most 0 per step
+    found = problem.violations(jnp.zeros(2), plans, jax.random.key(0))
+    thorough = jax.vmap(lambda plan: problem.worst_violation(jnp.zeros(2), plan))(plans)
+    assert found.tolist() == thorough.tolist() == [4.0, 2.0, 0.0]  # from steps 3 and 5 on
+    assert problem.worst_violation(jnp.zeros(2), jnp.full((3, 1), jnp.nan)) == np.inf
+
+
 def fallback_of(name: str, left: int, feedback=None):
     problem = problem_with(box_constraint(0, 5.0, np.inf), fallback=name, fallback_feedback=feedback)
     rest = jnp.asarray([[0.1], [0.2], [0.3]])
@@ -183,6 +195,28 @@ def test_unusable_constraint_is_rejected(name, message):
         RunConfig(constraints=(name,), safety=SafetySettings(start="0.1"))
 
 
+@pytest.mark.parametrize(
+    ("world", "name", "index", "values"),
+    [
+        (Pendulum(), "speed", 2, {0.0: 5.0, 5.5: -0.5, -6.0: -1.0}),
+        (MountainCar(), "left-end", 0, {-1.2: -0.1, -1.0: 0.1}),
+        (Cheetah(), "torso", 2, {0.25: 0.75, 1.5: -0.5, -1.5: -0.5}),
+    ],
+)
+def test_constraints_of_worlds(world, name, index, values):
+    function, x = constraint_named(world, name).function, jnp.zeros(world.state_dim)
+    for value, margin in values.items():
+        assert float(function(x, jnp.zeros(world.action_dim), x.at[index].set(value))) == pytest.approx(margin, abs=1e-6)
+
+
+def test_constraints_on_the_command_line_may_be_named_one_by_one():
+    words = ["pendulum-gp-lite", "--constraint", "speed", "--rounds", "2", "--constraint=thdot=:4"]
+    assert with_constraints(words) == ["pendulum-gp-lite", "--rounds", "2", "--constraints", "speed", "thdot=:4"]
+    words = ["--constraints", "speed", "a.py:g", "--constraint", "thdot=:4", "stray", "--safety.start", "0.3"]
+    assert with_constraints(words) == ["stray", "--safety.start", "0.3", "--constraints", "speed", "a.py:g", "thdot=:4"]
+    assert with_constraints(["--constraint", "--rounds", "2"]) == ["--constraint", "--rounds", "2"]
+
+
 def test_function_in_a_file(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
@@ -207,6 +241,16 @@ def test_nothing_is_safe_before_anything_is_known():
     with pytest.raises(SondeError, match="nothing is known"):
         explorer.constrain(safety).ask()
     RunConfig(constraints=("speed",), data="measured.csv")
+
+
+@pytest.mark.slow
+def test_known_physics_is_a_start_too(x64):
+    model = KnownPhysics(GaussianProcess(steps=3, rank=8), Pendulum(mass=1.3))
+    RunConfig(constraints=("speed",), model=model)
+    safety = Safety(constraints=(Constraint("speed", Pendulum().constraints["speed"]),))
+    explorer = Explorer(METHODS["opax"], model, PLANNER, Pendulum().spec, capacity=20)
+    found = rollout(Pendulum(), explorer.constrain(safety).ask(), 3)
+    assert found.fallback.shape == (1, 3), "its first round is planned and checked"
 
 
 def test_settings_that_cannot_work_are_rejected():
@@ -317,6 +361,60 @@ def test_own_system_keeps_what_was_checked(tmp_path, rate):
         saved = RunStore.open(tmp_path / "run").load_data(2)[1]
         assert saved.fallback.shape == saved.planned_margin.shape == (1, 5)
         assert np.isfinite(experiment.solve(lambda x, u, x_next: -(x_next[0] ** 2), rate=rate)(x)).all()
+
+
+PHYSICS = "def swing(x, u, gain=0.3):\n    return x + 0.1 * x[::-1] + gain * u[0]\n"
+SETS = {
+    "physics": {"model": ("swing", {"gain": (0.0, 1.0)}), "method": "sombrl"},
+    "past": {"delay": 1, "history": 2, "method": "opax-task"},
+}
+
+
+def config_with(name, tmp_path):
+    """A system of one's own with many options at once."""
+    (tmp_path / "mine.py").write_text(PHYSICS + "def slow(x, u, x_next):\n    return -x_next[1] ** 2\n")
+    given, config = dict(SETS[name]), replace(OWN, horizon=10, rounds=3, confidence=Confidence(window=15))
+    function, ranges = given.pop("model", (None, None))
+    if function is not None:
+        config = replace(config, model=KnownPhysics(OWN.model, f"{tmp_path}/mine.py:{function}", ranges))
+    return replace(config, method=METHODS[given.pop("method")], exploration_task=f"{tmp_path}/mine.py:slow", **given)
+
+
+def measured(policy, steps=10):
+    x, rows = np.zeros(2), []
+    for _ in range(steps):
+        u = policy(x)
+        rows.append((x, u, np.array([x[0] + 0.1 * x[1], 0.9 * x[1] + 0.2 * u[0]])))
+        x = rows[-1][-1]
+    return Trajectory(*map(np.array, zip(*rows, strict=True)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_options_together_go_on_bit_for_bit_after_an_interruption(tmp_path, name):
+    config, params = config_with(name, tmp_path), {}
+    for label, ends in (("whole", (3,)), ("parts", (1, 2, 3))):  # each end is a process of its own
+        for end in ends:
+            with Experiment(tmp_path / label, config) as experiment:
+                while experiment.explorer.round < end:
+                    experiment.tell(measured(experiment.ask()))
+                params[label] = experiment.explorer.params
+    for one, other in zip(*(jax.tree.leaves(params[label]) for label in ("whole", "parts")), strict=True):
+        np.testing.assert_array_equal(one, other)
+    whole, parts = (RunStore.open(tmp_path / label).load_data(3) for label in ("whole", "parts"))
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one.actions, other.actions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SETS)
+def test_options_together_keep_a_rate(tmp_path, name):
+    with Experiment(tmp_path / "run", config_with(name, tmp_path)) as experiment:
+        for number in range(2):
+            policy = experiment.ask(rate=5.0)
+            (row,) = experiment.tell(measured(policy))
+            assert np.isfinite(row["bonus_weight"]) and (row["fallback"] is None) == (number == 0 and name == "past")
+            assert len(policy.checks) == (10 if row["fallback"] is not None else 0)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import safetensors.numpy
 
 import sonde
 from sonde import SondeError, load_policy
+from sonde.control import LinearFeedback
 
 METADATA = {"format": "sonde-policy-1"}
 DOCS = Path(__file__).parent.parent / "docs"
@@ -126,7 +127,7 @@ def test_files_that_are_not_policies_are_rejected(file, tmp_path):
     with pytest.raises(SondeError, match="cannot be read as a policy"):
         load_policy(tmp_path)
     for metadata in (None, {"format": "pt"}):
-        with pytest.raises(SondeError, match="is not a policy: expected the format sonde-policy-1"):
+        with pytest.raises(SondeError, match="is not a policy: expected the format sonde-policy-1 or sonde-linear-feedback-1"):
             load_policy(file(metadata=metadata))
     with pytest.raises(SondeError, match="action_dim must have one entry"):
         load_policy(file({**hand_made(), "action_dim": np.array([1, 2])}))
@@ -136,6 +137,31 @@ def test_files_that_are_not_policies_are_rejected(file, tmp_path):
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(SondeError, match="cannot be read as a policy"):
         load_policy(path)
+
+
+GAINS = {"gain": np.array([[2.0, -0.5]]), "state": np.array([0.1, 0.0]), "action": np.array([0.25])}
+
+
+def test_gains_are_read_as_they_were_saved(tmp_path):
+    path = tmp_path / "gains.safetensors"
+    LinearFeedback(**GAINS).save(path)
+    assert load_policy(path)(np.array([0.2, 0.4])) == pytest.approx([0.25 - 2.0 * 0.1 + 0.5 * 0.4])
+    assert load_policy(path)(np.array([9.0, 0.0])) == [-1.0]
+    with pytest.raises(SondeError, match="seed_index must be 0, got 1"):
+        load_policy(path, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gain": np.ones((2, 2))}, r"gain must have shape \[1, 2\], got \[2, 2\]"),
+        ({"state": np.array([np.nan, 0])}, "state must be finite"),
+        ({"extra": np.zeros(1)}, "is damaged: expected the arrays action, gain, state, got action, extra"),
+    ],
+)
+def test_damaged_gains_are_rejected(file, change, message):
+    with pytest.raises(SondeError, match=message):
+        load_policy(file(GAINS | change, {"format": "sonde-linear-feedback-1"}))
 
 
 def test_example_in_the_docs_works(file, tmp_path, monkeypatch):

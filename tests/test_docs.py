@@ -14,12 +14,13 @@ import jax
 import pytest
 import tyro
 
+from fmu_plants import build_fmu
 from sonde.cli import _main
 from sonde.cli._choices import PARTS
 from sonde.imagination import IMAGINATIONS
 from sonde.models import BETA_RULES, MODELS
 from sonde.objectives import OBJECTIVES
-from sonde.runs import PRESETS
+from sonde.runs import PRESETS, RunConfig
 from sonde.solvers import SOLVERS
 from sonde.worlds import WORLDS
 
@@ -141,7 +142,9 @@ def parse(tmp_path_factory):
     marked = [block["code"] for block in blocks(ROOT / "docs" / "extending.md") if block["mark"]]
     files = {"mine.py": "\n".join(marked), "rewards.py": "def stand(x, u, x_next):\n    return x_next[0]\n"}
     for block in [
-        block for page in ("getting-started", "gymnasium", "known-physics") for block in blocks(ROOT / "docs" / f"{page}.md")
+        block
+        for page in ("getting-started", "gymnasium", "known-physics", "fmu")
+        for block in blocks(ROOT / "docs" / f"{page}.md")
     ]:
         if name := re.match(r"# (\w+\.py)\n", block["code"]):
             files[name[1]] = files.get(name[1], "") + block["code"]
@@ -149,6 +152,7 @@ def parse(tmp_path_factory):
     files["information_about.py"] = "\n".join(cells[:2])  # the imports, and the objective
     for name, code in files.items():
         (folder / name).write_text(code)
+    build_fmu(folder, "pendulum.py")
 
     def only_parse(*args, **options):
         parser(*args, **options)
@@ -240,6 +244,13 @@ def test_commands_of_a_clone_exist(page):
 
 
 # Names
+
+
+def test_every_field_of_a_config_is_explained():
+    page = (ROOT / "docs" / "runs.md").read_text()
+    explained = re.findall(r"`(\w+)`", " ".join(re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)))
+    missing = {field.name for field in dataclasses.fields(RunConfig)} - set(explained)
+    assert not missing
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -6,7 +6,7 @@ import os
 import pickle
 import shutil
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,11 +15,13 @@ import pytest
 
 import sonde
 from command_line import call
+from fmu_plants import build_fmu
 from sonde._internal import user_code
 from sonde._internal.consent import allow_code
 from sonde._internal.errors import SondeError
 from sonde.runs._codec import from_json
 from sonde.runs._store import RunStore
+from sonde.worlds import FmuWorld
 from tiny import TINY
 
 COMMANDS = {
@@ -140,6 +142,40 @@ def test_code_that_a_folder_names_does_not_run(naming, stranger, monkeypatch, ca
     said = refused(stranger, monkeypatch, capfd, "names code that would run", "--allow-code")
     if "module" not in naming and naming not in ("package", "compatibility environment"):
         assert str(stranger.evil) in said and sha256(stranger.evil.read_bytes()).hexdigest() in said
+
+
+EVIL_SLAVE = """
+import pathlib
+from pythonfmu import Fmi2Causality, Fmi2Slave, Real
+
+
+class Evil(Fmi2Slave):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.u, self.x = 0.0, 0.0
+        self.register_variable(Real("u", causality=Fmi2Causality.input))
+        self.register_variable(Real("x", causality=Fmi2Causality.output))
+        pathlib.Path({canary!r}).write_text("it ran")
+
+    def do_step(self, current_time, step_size):
+        return True
+"""
+
+
+def test_native_code_of_an_fmu_that_a_folder_names_does_not_run(stranger, monkeypatch, capfd):
+    pytest.importorskip("fmpy")
+    place = stranger.evil.parent
+    (place / "slave.py").write_text(EVIL_SLAVE.format(canary=str(stranger.canary)))
+    build_fmu(place, "slave.py")
+    stranger.canary.unlink()  # building an FMU runs it
+    world = FmuWorld(str(place / "Evil.fmu"), dt=0.1, ranges=("u=-1:1",))
+    stranger.change(lambda c: c.update(world={"class": "sonde.worlds:FmuWorld", **asdict(world)}))
+    said = refused(stranger, monkeypatch, capfd, "names code that would run", "--allow-code", world.file)
+    assert sha256(Path(world.file).read_bytes()).hexdigest() in said
+    copies = world.open(1)
+    copies.reset([0])
+    copies.close()
+    assert stranger.canary.exists(), "the code is evil indeed"
 
 
 def test_modules_of_sonde_are_no_commands_and_no_gadgets(stranger, monkeypatch, capfd):

@@ -308,8 +308,11 @@ def test_a_run_with_a_prior_is_restored_as_it_was(tmp_path):
     assert all(row["physics/mass"] is not None and row["physics_std/mass"] > 0 for row in rows)
     assert rows[0]["prediction_error"] is not None  # predicted before any data
     restored = restore_explorer(RunStore.open(tmp_path / "run"))
-    for one, other in zip(jax.tree.leaves(explorer.posterior), jax.tree.leaves(restored.posterior), strict=True):
-        np.testing.assert_array_equal(one, other)
+    again = run(RunStore.open(tmp_path / "run"), from_round=1)  # the second round as after a kill
+    for other in (restored, again):
+        for one, same in zip(jax.tree.leaves(explorer.posterior), jax.tree.leaves(other.posterior), strict=True):
+            np.testing.assert_array_equal(one, same)
+    np.testing.assert_array_equal(explorer.data.actions, again.data.actions)
 
 
 @pytest.mark.slow

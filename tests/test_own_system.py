@@ -1,6 +1,7 @@
 """A system that Sonde cannot run: nothing that was told is ever lost, and the same measurements give the same model."""
 
 import errno
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,7 @@ def finished(tmp_path_factory) -> Path:
             if number == 2:
                 policy = experiment.ask(budget=10.0)
                 assert np.abs(policy(np.zeros(2))).max() <= 1 and policy.iterations == 2
+                experiment.ask()  # so that the same is saved as where nothing was asked for
             (row,) = experiment.tell(measured(number))
             assert row["round"] == number and row["realised_information_gain"] > 0
     return folder
@@ -116,6 +118,35 @@ def test_kill_while_learning_loses_no_measurement(finished, tmp_path, monkeypatc
         assert experiment.finished
     assert files(tmp_path / "run") == files(finished)
     assert [row["transitions"] for row in RunStore.open(tmp_path / "run").load_metrics()] == [5, 11, 18]
+
+
+def test_late_actions_are_counted_although_the_program_was_killed_while_learning(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*_):
+        raise Killed
+
+    with pytest.raises(Killed), Experiment(tmp_path / "run", CONFIG) as experiment:
+        policy = experiment.ask(budget=1e-9)
+        for x in measured(1).states:
+            policy(x)
+        monkeypatch.setattr(RunStore, "append_metrics", die)
+        experiment.tell(measured(1))
+    monkeypatch.undo()
+    told = (tmp_path / "run" / "data" / "0001.safetensors").read_bytes()
+    with Experiment(tmp_path / "run", CONFIG):
+        pass
+    store = RunStore.open(tmp_path / "run")
+    (row,) = store.load_metrics()
+    assert row["late_actions"] == policy.timing.late / policy.timing.calls > 0.5
+    assert store.data_path(1).read_bytes() == told
+    for wrong in ('"2"', '"NaN"'):
+        store.data_path(1).write_bytes(
+            told.replace(json.dumps(json.dumps(row["late_actions"])).encode(), wrong.encode().ljust(5))
+        )
+        with pytest.raises(SondeError):
+            store.load_known(1)
 
 
 def test_deleted_checkpoint_is_learned_again(finished, tmp_path):

@@ -33,7 +33,7 @@ from sonde.objectives import InformationGain
 from sonde.runs import Callback, Experiment, explore
 from sonde.runs._round_metrics import per_seed
 from sonde.solvers import ControlProblem
-from sonde.worlds import Delayed, Observed, Pendulum
+from sonde.worlds import Delayed, GymWorld, Observed, Pendulum
 
 TINY = ICEM(samples=8, elites=2, iterations=1, horizon=4)
 SMALL_GP = GaussianProcess(steps=5, fit_points=40, rank=16)
@@ -217,6 +217,7 @@ def same(one, other):
         (Delayed(), {"delay": 2, "rollouts": 2}),
         (Observed(), {"history": 2, "model": ProbabilisticEnsemble(members=2, width=8, layers=1, max_steps=5)}),
         (Pendulum(), {"delay": 1, "history": 2, "seeds": 1, "evaluation_tasks": ("swing-up",)}),
+        (GymWorld("Pendulum-v1", reachable_steps=0), {"delay": 1, "history": 2}),
     ],
 )
 def test_run_with_a_past_resumes_bit_identically(world, changes, tmp_path):

@@ -6,7 +6,7 @@ The pages in docs/api have only an introduction; their sections are those of the
 import inspect
 import re
 import textwrap
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import api_examples
 from docutils import nodes
@@ -19,12 +19,21 @@ ROOM_OF = {f"api/{api_examples.page(room)}": room for room in api_examples.ROOMS
 SPAN = re.compile(r"(?<![`:\w])`([^`\n]+)`(?![`_\w])")
 
 
+def public_value(full: str) -> Any:
+    """What a public name stands for.
+
+    Args:
+        full: The name with its room in front, such as `sonde.models.Model`.
+    """
+    room, _, name = full.rpartition(".")
+    return getattr(api_examples.module(room.removeprefix("sonde").removeprefix(".")), name)
+
+
 def private_names() -> dict[str, str]:
     """Where classes and functions are defined, such as `sonde.models._base.Model`, and where the reference has them."""
     found = {}
     for full, home in api_examples.homes().items():
-        room, _, name = full.rpartition(".")
-        value = getattr(api_examples.module(room.removeprefix("sonde").removeprefix(".")), name)
+        value = public_value(full)
         if inspect.isclass(value) or inspect.isroutine(value):
             found[f"{value.__module__}.{value.__qualname__}"] = home
     return found
@@ -95,6 +104,19 @@ NAMES = {room: set(api_examples.public_names(room)) for room in api_examples.ROO
 PRIVATE = private_names()
 FIELDS: dict[str, list[str]] = {}
 """Docstrings of fields before Napoleon reads them."""
+
+
+def plain_types(app: Sphinx) -> None:
+    """Take from the types of fields what is meant for the command line's parser.
+
+    Args:
+        app: The running Sphinx.
+    """
+    for described in filter(inspect.isclass, map(public_value, set(HOMES.values()))):
+        annotations = vars(described).get("__annotations__", {})
+        for field, annotation in annotations.items():
+            if get_origin(annotation) is Annotated:
+                annotations[field] = annotation.__origin__
 
 
 def add_sections(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -214,6 +236,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     Returns:
         What Sphinx may do with this extension.
     """
+    app.connect("builder-inited", plain_types)
     app.connect("source-read", add_sections)
     app.connect("autodoc-process-docstring", keep_attribute, priority=400)
     app.connect("autodoc-process-docstring", link_names, priority=600)  # after Napoleon

@@ -70,6 +70,14 @@ table = GainSchedule(
 )
 print(table(np.array([0.5, 0.1])), table.at([0.5]).gain)  # halfway between both
 
+# %% to_c, to_onnx
+from sonde.control import LinearFeedback, to_c, to_onnx
+
+balance = LinearFeedback(np.array([[-3.0, 4.0, 1.0]]), state=np.array([1.0, 0.0, 0.0]), action=np.zeros(1))
+header = to_c(balance, "balance")  # int balance_act(const double *x, double *u)
+graph = to_onnx(balance)  # content of a file: x [batch, 3] -> action [batch, 1]
+print(len(header), len(graph))
+
 # %% Ongoing
 from sonde.control import Ongoing
 

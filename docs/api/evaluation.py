@@ -39,6 +39,14 @@ from sonde.evaluation import plan_task, run_task
 policy = plan_task(setup, learned, explorer.keys())
 print(run_task(setup, policy, explorer.keys()).returns)
 
+# %% distil, Distillation, Distilled
+from sonde.evaluation import Distillation, Distilled, distil
+
+settings = Distillation(iterations=1, rollouts=2, layers=(8,), gradient_steps=20)  # much too small, so that it is quick
+network: Distilled = distil(setup, learned, explorer.keys(), settings)
+print(network.planner, network.network, network.lost)  # returns on the learned model, from the same starts
+content = network.policy.to_bytes()  # of a file that `load_policy` reads
+
 # %% score_on_model, plan_robust_task, ScoredPolicy
 from sonde.evaluation import ScoredPolicy, plan_robust_task, plan_task, score_on_model
 from sonde.imagination import Pessimistic

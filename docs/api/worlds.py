@@ -25,6 +25,13 @@ from sonde.worlds import GymWorld
 world = GymWorld(env="Pendulum-v1", options='{"g": 9.0}')
 print(world.state_dim, world.action_dim)  # 3 1
 
+# %% FmuWorld
+from sonde.worlds import FmuWorld
+
+# an FMU for co-simulation, from Modelica tools or Simulink; the extra 'fmu' has what it needs
+world = FmuWorld("plant.fmu", ranges=("torque=-2:2",), start_values=("gravity=1.62", "angle=-0.5:0.5"))
+print(world.file, world.ranges)  # the file is read when its names are asked for, or when it is opened
+
 # %% Delayed, Observed
 from sonde.worlds import Delayed, Observed, Pendulum
 

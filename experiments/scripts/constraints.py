@@ -23,26 +23,28 @@ from sonde.runs import RunConfig, explore, preset
 from sonde.runs._run import build_explorer
 from sonde.runs._store import RunStore
 from sonde.runs.figures import STYLE
-from sonde.solvers import SafetySettings
+from sonde.solvers import ICEM, SafetySettings
 from sonde.worlds import Pendulum
 
 CONSTRAINTS, TASK, LIMIT = ("speed",), "swing-up", 5.0
-SETTINGS = SafetySettings(start="0.3")
+SETTINGS = SafetySettings(start="0.3", fallback="brake")
 ROUNDS, STEPS = 6, 100
+PLANNER = ICEM(samples=50, elites=5, iterations=3)
+GP, PE = (replace(config, solver=PLANNER) for config in (SHORT_PLANS, preset("pendulum-pe-lite")))
 HELD_OUT = Confidence(holdout=0.2, beta_rule=BETA_RULES["held-out"])
 CASES: dict[str, RunConfig] = {
-    "gp-free": SHORT_PLANS,
-    "gp": replace(SHORT_PLANS, constraints=CONSTRAINTS, safety=SETTINGS),
-    "gp-held-out": replace(SHORT_PLANS, constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
+    "gp-free": GP,
+    "gp": replace(GP, constraints=CONSTRAINTS, safety=SETTINGS),
+    "gp-held-out": replace(GP, constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
     "gp-rkhs": replace(
-        SHORT_PLANS,
+        GP,
         constraints=CONSTRAINTS,
         safety=SETTINGS,
         confidence=Confidence(beta_rule=BETA_RULES["rkhs"]),
     ),
-    "pe-free": preset("pendulum-pe-lite"),
-    "pe": replace(preset("pendulum-pe-lite"), constraints=CONSTRAINTS, safety=SETTINGS),
-    "pe-held-out": replace(preset("pendulum-pe-lite"), constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
+    "pe-free": PE,
+    "pe": replace(PE, constraints=CONSTRAINTS, safety=SETTINGS),
+    "pe-held-out": replace(PE, constraints=CONSTRAINTS, safety=SETTINGS, confidence=HELD_OUT),
 }
 """Configs by the name of the case."""
 

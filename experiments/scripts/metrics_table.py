@@ -41,8 +41,8 @@ def metrics_page() -> str:
 
 
 def _table(specs: Iterable[MetricSpec]) -> str:
-    rows = [f"| `{spec.key}` | {spec.unit} | {spec.meaning} | {_shown(spec)} |" for spec in specs]
-    return "\n".join(["| key | unit | meaning | shown |", "|---|---|---|---|", *rows, ""])
+    rows = [f"| `{spec.key}` | {spec.meaning} | {spec.unit} | {_shown(spec)} |" for spec in specs]
+    return "\n".join(["| key | meaning | unit | shown |", "|---|---|---|---|", *rows, ""])
 
 
 def _shown(spec: MetricSpec) -> str:

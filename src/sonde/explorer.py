@@ -357,7 +357,7 @@ class Explorer:
             trajectory: Measurements of a round [S, T, ...], or [T, ...] with a single seed.
 
         Returns:
-            What the model is given, [S, T, ...]: see `SystemSpec.input_names`.
+            What the model is given [S, T, ...], named by `SystemSpec.input_names`.
         """
         return trajectory.checked(self.num_seeds, self.spec).with_past(self.spec.past)
 

@@ -226,7 +226,7 @@ class TaskPlusBonus(TaskObjective):
             The bonus of each particle and step, in any units.
         """
 
-    def share(self, round_number: Int[Array, ""]) -> Float[Array, ""]:
+    def share(self, round_number: Int[Array, ""] | int) -> Float[Array, ""] | float:
         """How much the bonus counts beside the task, in spreads.
 
         Args:

@@ -1,6 +1,7 @@
 """Whether code that a run's folder names may run.
 
-A config may name code outside of Sonde: classes and functions in files (FILE.py:NAME) and in other packages (MODULE:NAME). A
+A config may name code outside of Sonde: classes and functions in files (FILE.py:NAME) and in other packages (MODULE:NAME), and
+plants of other tools (FILE.fmu), which hold native code. A
 folder that somebody else made may name any. So before anything of a document is built, `check_code` looks at all names in it,
 and each must be allowed in one of these ways:
 
@@ -24,7 +25,7 @@ from typing import Any
 from sonde._internal.errors import SondeError
 from sonde._internal.files import checksum, write_atomically
 from sonde._internal.reading import read_limited
-from sonde._internal.user_code import MAX_BYTES, is_in_file, loaded_module
+from sonde._internal.user_code import FMU, MAX_BYTES, MAX_FMU_BYTES, is_in_file, loaded_module
 
 CLASS = "class"
 """Key under which an object names its class."""
@@ -54,7 +55,7 @@ def code_named(document: Any) -> dict[str, bool]:
         document: The document.
 
     Returns:
-        FILE.py:NAME and MODULE:NAME that are not Sonde's own, each with whether it is the class of an object.
+        FILE.py:NAME, FILE.fmu, and MODULE:NAME that are not Sonde's own, each with whether it is the class of an object.
     """
     found, left = dict[str, bool](), [("", document)]
     while left:
@@ -71,6 +72,8 @@ def code_named(document: Any) -> dict[str, bool]:
 def _is_code(key: str, text: str) -> bool:
     if key == CLASS:
         return ":" in text and not _OURS.fullmatch(text)
+    if text.endswith(FMU):
+        return True
     # Gymnasium imports the module in MODULE:ENV, and its GymV21Environment and GymV26Environment whatever their options say
     return is_in_file(text) or (key == "env" and (":" in text or text.startswith("GymV")))
 
@@ -100,7 +103,7 @@ def remember(name: str) -> None:
     """Note that the file of some code, as it is now, is allowed; without effect where the note cannot be written.
 
     Args:
-        name: FILE.py:NAME or MODULE:NAME.
+        name: FILE.py:NAME, FILE.fmu or MODULE:NAME.
     """
     with contextlib.suppress(OSError, SondeError, RuntimeError):  # the user is asked again the next time
         file = _file_of(name)
@@ -125,7 +128,7 @@ def _note(file: Path) -> Path:
 
 
 def _digest(file: Path) -> str:
-    return checksum(read_limited(file, MAX_BYTES))
+    return checksum(read_limited(file, MAX_FMU_BYTES if file.suffix == FMU else MAX_BYTES))
 
 
 def _described(file: Path) -> str:
@@ -142,8 +145,8 @@ def _is_loaded(name: str) -> bool:
 
 def _file_of(name: str) -> Path | None:
     """The file that would run; None if there is none, so that nothing can run."""
-    place = name.rpartition(":")[0]
-    if is_in_file(name):
+    place = name if name.endswith(FMU) else name.rpartition(":")[0]
+    if name.endswith(FMU) or is_in_file(name):
         file = Path(place).expanduser().absolute()
         return file.resolve() if file.exists() else None
     return _file_of_module(place)

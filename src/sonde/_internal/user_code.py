@@ -15,6 +15,10 @@ from sonde._internal.reading import read_limited
 
 MAX_BYTES = 16 * 2**20
 """Largest file of code that is loaded."""
+FMU = ".fmu"
+"""How the names of plants of other tools end: archives with native code."""
+MAX_FMU_BYTES = 2**30
+"""Largest of these that is loaded."""
 
 
 def is_in_file(name: str) -> bool:

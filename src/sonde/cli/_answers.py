@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from sonde.cli._names import known_names
 
-GYM = "gym:"
+GYM, FMU = "gym:", "fmu:"
 GYM_ENVS = (
     *("Pendulum-v1", "MountainCarContinuous-v0", "BipedalWalker-v3", "Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5"),
     *("HumanoidStandup-v5", "InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Pusher-v5", "Reacher-v5", "Swimmer-v5"),
@@ -182,7 +182,7 @@ class GivenCommand:
 
     def _system(self) -> dict[str, Any]:
         name = self.line.positional[0] if self.line.positional else ""
-        world = {"world": "gym"} if name.startswith(GYM) else {}
+        world = {"world": name.partition(":")[0]} if name.startswith((GYM, FMU)) else {}
         return self.names["systems"].get(name, {"parts": world, "options": {}})
 
     def _parts(self) -> dict[str, str | None]:
@@ -234,8 +234,11 @@ class GivenCommand:
     def _systems(self, current: str) -> Answer:
         if current.startswith(GYM):
             return Answer({f"{GYM}{env}": "Gymnasium" for env in GYM_ENVS})
-        if current and GYM.startswith(current):
-            return Answer({GYM: "any Gymnasium environment"}, goes_on=True)
+        if current.startswith(FMU):
+            return _fmus(current.removeprefix(FMU))
+        begun = {GYM: "any Gymnasium environment", FMU: "a plant of another tool"}
+        if current and any(begin.startswith(current) for begin in begun):
+            return Answer(begun, goes_on=True)
         return Answer({name: entry["help"] for name, entry in self.names["systems"].items()}, "files" if current else "none")
 
     def _named_parts(self, option: str) -> Answer:
@@ -268,6 +271,19 @@ class GivenCommand:
         else:
             words = option["takes"] if isinstance(option.get("takes"), list) else []
         return Answer({f"{before}{word}": "" for word in words}, goes_on=True)
+
+
+def _fmus(begun: str) -> Answer:
+    """FMUs, and folders in which more may be, whose paths go on from a beginning."""
+    folder, slash, _ = begun.rpartition("/")
+    place = f"{folder}{slash}"
+    try:
+        found = sorted(Path(place or ".").expanduser().iterdir())
+    except OSError:
+        found = []
+    files = {f"{FMU}{place}{path.name}": "FMU" for path in found if path.suffix == ".fmu"}
+    folders = {f"{FMU}{place}{path.name}/": "folder" for path in found if path.is_dir() and not path.name.startswith(".")}
+    return Answer(files | folders, goes_on=bool(folders))
 
 
 def _world_of_run(folder: Path) -> str | None:

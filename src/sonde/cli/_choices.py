@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from sonde._internal import user_code
 from sonde._internal.errors import SondeError, did_you_mean, first_line, one_of
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import is_in_file, load_from_file, with_absolute_path
@@ -22,16 +23,18 @@ from sonde.models._physics import Dynamics
 from sonde.objectives import OBJECTIVES, Objective
 from sonde.runs import PRESETS, RunConfig, default_config
 from sonde.solvers import SOLVERS, Solver
-from sonde.worlds import WORLDS, GymWorld, HostWorld, JaxWorld, OwnSystem, World
+from sonde.worlds import WORLDS, FmuWorld, GymWorld, HostWorld, JaxWorld, OwnSystem, World
 
-GYM = "gym:"
-_OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in (GymWorld, OwnSystem))
+GYM, FMU = "gym:", "fmu:"
+_BY_FILE = (GymWorld, FmuWorld, OwnSystem)
+_OTHERS = ", ".join(name for name, kind in WORLDS.items() if name not in PRESETS and kind not in _BY_FILE)
 _PRESETS = textwrap.fill(", ".join(PRESETS), 120, break_on_hyphens=False, initial_indent=" " * 15, subsequent_indent=" " * 15)
 WHAT_TO_EXPLORE = f"""  a preset     {_PRESETS.lstrip()}
   a world      {_OTHERS}, with default settings
   FILE.py:NAME a World of your own
   gym:ENV      any Gymnasium environment with continuous observations and actions: gym:Hopper-v5,
                gym:my_module:MyEnv-v0, or gym:FILE.py:NAME, a class or function of your own that makes one
+  fmu:FILE     a plant of Modelica, Simulink or another tool, exported as an FMU for co-simulation: fmu:plant.fmu
 """
 
 
@@ -96,21 +99,25 @@ def named_system(command: str, args: list[str]) -> str | None:
 
 
 def starting_point(name: str) -> RunConfig:
-    """The config that a preset, a world or gym:ENV stands for.
+    """The config that a preset, a world, gym:ENV or fmu:FILE stands for.
 
     Args:
-        name: What was named on the command line: a preset, a world, gym:ENV or FILE.py:NAME.
+        name: What was named on the command line: a preset, a world, gym:ENV, fmu:FILE or FILE.py:NAME.
     """
     if name in PRESETS:
         return PRESETS[name]
     if name.startswith(GYM):
         return default_config(GymWorld(with_absolute_path(name.removeprefix(GYM))))
+    if name.startswith(FMU):
+        return default_config(FmuWorld(str(Path(name.removeprefix(FMU)).expanduser().absolute())))
     if is_in_file(name):
         return default_config(_checked_world(name))
     if name in WORLDS and WORLDS[name] is not OwnSystem:
         return default_config(WORLDS[name]())
     if name in WORLDS:
         raise SondeError(f"explore: {name!r} is a system that only you can run: use sonde.Experiment from Python")
+    if name.endswith(user_code.FMU):
+        raise SondeError(f"unknown preset {name!r}; for a plant of another tool: {FMU}{name}")
     if meant := did_you_mean(name, [*PRESETS, *WORLDS]):
         raise SondeError(f"unknown preset {name!r};{meant} 'sonde list' shows all presets and worlds")
     raise SondeError(f"unknown preset {name!r}; expected one of:\n{WHAT_TO_EXPLORE.rstrip()}")
@@ -226,8 +233,10 @@ def folder_name(name: str) -> str:
     """What was named on the command line, as the name of a folder.
 
     Args:
-        name: A preset, a world, gym:ENV or FILE.py:NAME.
+        name: A preset, a world, gym:ENV, fmu:FILE or FILE.py:NAME.
     """
+    if name.startswith(FMU):
+        name = f"{FMU}{Path(name.removeprefix(FMU)).stem}"
     if is_in_file(name):
         path, attribute = name.removeprefix(GYM).rsplit(":", 1)
         name = f"{GYM if name.startswith(GYM) else ''}{Path(path).stem}:{attribute}"

@@ -56,16 +56,22 @@ def main(args: list[str]) -> None:
 
 
 def with_constraints(args: list[str]) -> list[str]:
-    """Collect what `--constraint` names, however often it is given, in `--constraints`.
+    """Collect what `--constraint` and `--constraints` name, however often they are given, in `--constraints`.
 
     Args:
         args: Words of the command line.
     """
-    named, rest, words = list[str](), list[str](), iter(args)
-    for word in words:
-        option, equals, value = word.partition("=")
-        if option != "--constraint":
+    named, rest, option = list[str](), list[str](), ""
+    for word in args:
+        words = [word]
+        if word.startswith("--"):
+            rest += [option] if option == "--constraint" else []  # without a value, which the parser complains about
+            option, _, value = word.partition("=")
+            words = [value] if value else []
+        if option not in ("--constraint", "--constraints"):
             rest.append(word)
-        elif value or (value := "" if equals else next(words, "")):
-            named.append(value)
+            continue
+        named += words
+        option = "" if option == "--constraint" and words else option  # it takes one word
+    rest += [option] if option == "--constraint" else []
     return [*rest, "--constraints", *named] if named else rest

@@ -20,9 +20,9 @@ from sonde.runs import PRESETS, RunConfig, default_config
 from sonde.runs._codec import class_reference
 from sonde.runs._config import world_label
 from sonde.solvers import SOLVERS
-from sonde.worlds import WORLDS, GymWorld, OwnSystem
+from sonde.worlds import WORLDS, FmuWorld, GymWorld, OwnSystem
 
-NOT_EXPLORED = (GymWorld, OwnSystem)
+NOT_EXPLORED = (GymWorld, FmuWorld, OwnSystem)
 """Worlds that are not explored by their name alone."""
 TABLES: dict[str, tuple[str, Mapping[str, Any]]] = {
     "models": ("--model", MODELS),

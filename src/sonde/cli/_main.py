@@ -19,7 +19,7 @@ USAGE = """usage: sonde COMMAND ...
 Learn an unknown dynamical system by choosing the experiments that teach it most, then solve tasks on it zero-shot.
 
   demo                     explore a pendulum, then swing it up, with explanations (a few minutes)
-  explore SYSTEM           explore a preset, a world, gym:ENV or a system of your own ('sonde explore --help')
+  explore SYSTEM           explore a preset, a world, gym:ENV, fmu:FILE or a system of your own ('sonde explore --help')
   resume DIR               continue a run that was interrupted
   evaluate DIR --task T    solve a task with what a run has learned; film it (--video FILE.mp4), or plan for the worst case
                            (--robust)
@@ -29,12 +29,15 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   report DIR [DIR ...]     write one HTML page about a run, or about several side by side (--open, --follow)
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster
   export DIR --out FILE    write a run's measurements to FILE.npz, FILE.csv or minari:DATASET-v0
+  distil DIR --task T      turn the planner of a task into a network, and print the return that this loses
+  deploy DIR --out FILE    write a policy (--task T), gains or the learned model (--model) to FILE.onnx or FILE.h
   list [WHAT]              list presets, worlds and their tasks, models, solvers and methods
   completion SHELL         print a script that completes commands, names and options on Tab (bash, zsh, fish)
 
 'sonde COMMAND --help' explains a command, 'sonde --version' prints the version.
 """
-COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "report", "sweep", "export", "list", "completion")
+COMMANDS = ("demo", "explore", "resume", "evaluate", "analyse", "plot", "report", "sweep", "export")
+COMMANDS = (*COMMANDS, "distil", "deploy", "list", "completion")
 WITHOUT_JAX = ("list", "completion")
 
 

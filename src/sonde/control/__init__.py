@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sonde.control._controller import Controller as Controller
     from sonde.control._deadline import Timing as Timing
+    from sonde.control._export import to_c as to_c
+    from sonde.control._export import to_onnx as to_onnx
     from sonde.control._gain_schedule import GainSchedule as GainSchedule
     from sonde.control._linear_feedback import LinearFeedback as LinearFeedback
     from sonde.control._ongoing import Ongoing as Ongoing
@@ -33,6 +35,8 @@ _HOMES = {
     "start_states": "_rollout",
     "rollout": "_rollout",
     "run_rollouts": "_rollout",
+    "to_c": "_export",
+    "to_onnx": "_export",
 }
 __all__ = sorted(_HOMES)
 

@@ -22,9 +22,11 @@ from sonde.worlds import HostWorld, JaxWorld, Simulators, World
 class Ongoing:
     """A world whose next rollout starts where the last one ended; as a context manager it closes its simulators.
 
-    with Ongoing(world, explorer.evaluation_keys()) as system:
-        for _ in range(10):
-            explorer.tell(system.rollout(explorer.ask(), 100))
+    With it, exploration is one long trajectory::
+
+        with Ongoing(world, explorer.evaluation_keys()) as system:
+            for _ in range(10):
+                explorer.tell(system.rollout(explorer.ask(), 100))
 
     Where a host world ends an episode itself, it is restarted, as in any rollout.
     """

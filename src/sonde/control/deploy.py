@@ -1,4 +1,4 @@
-"""Trained policies without JAX: this module needs only numpy and safetensors.
+"""Controllers without JAX: trained policies and linear feedbacks; this module needs only numpy and safetensors.
 
 policy = load_policy("runs/mountain-car-lite-opax/policies/reach-goal.safetensors")
 u = policy(x)                                     # x [dx] -> u [du] in [-1, 1]
@@ -12,17 +12,20 @@ log-std of the controls; the action is tanh of the first entries of the mean:
     ...
     weightN, biasN    [S, h, 2 dc], [S, 2 dc]
     past              [2]            delay and history, if the past belongs to the state; it then follows the observation in x
+
+Gains that `LinearFeedback.save` and `GainSchedule.save` wrote are read too; their arrays have the names of the fields.
 """
 
 from pathlib import Path
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.past import NO_PAST, Memory, Past
-from sonde._internal.policy_file import FORMAT
+from sonde._internal.policy_file import FORMAT, read, to_bytes
+from sonde.control import _gain_schedule, _linear_feedback
+from sonde.control._gain_schedule import GainSchedule
+from sonde.control._linear_feedback import LinearFeedback
 
 
 class DeployedPolicy:
@@ -36,6 +39,14 @@ class DeployedPolicy:
     """Number of state dimensions dx."""
     action_dim: int
     """Number of action dimensions du."""
+    shift: np.ndarray
+    """What is subtracted from states [dx], with the past if it belongs to them."""
+    scale: np.ndarray
+    """What they are then divided by."""
+    layers: list[tuple[np.ndarray, np.ndarray]]
+    """Weight [in, out] and bias [out] of each layer."""
+    past: Past
+    """What of the past belongs to the state."""
 
     def __init__(
         self,
@@ -54,13 +65,22 @@ class DeployedPolicy:
             action_dim: Number of action dimensions du.
             past: What of the past belongs to the state.
         """
-        self._shift, self._scale, self._layers = shift, scale, layers
+        self.shift, self.scale, self.layers, self.past = shift, scale, layers, past
         self.state_dim, self.action_dim = past.observed_dim(len(shift), action_dim), action_dim
         self._memory = Memory(past, 1, self.state_dim, action_dim)
 
     def reset(self) -> None:
         """Forget the past: a new episode begins."""
         self._memory.reset()
+
+    def to_bytes(self) -> bytes:
+        """Content of a file that `load_policy` reads, with this one policy."""
+        arrays = {"action_dim": np.asarray([self.action_dim]), "shift": self.shift[None], "scale": self.scale[None]}
+        if self.past:
+            arrays["past"] = np.asarray([self.past.delay, self.past.history])
+        for i, (weight, bias) in enumerate(self.layers):
+            arrays |= {f"weight{i}": weight[None], f"bias{i}": bias[None]}
+        return to_bytes(arrays)
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
         """Choose an action.
@@ -77,10 +97,10 @@ class DeployedPolicy:
         if not np.isfinite(x).all():
             raise SondeError("policy: the state must be finite, got NaN or infinity; check the sensor that delivered it")
         past = self._memory.recall(x[None])
-        h = ((np.append(x, past) - self._shift) / self._scale).astype(np.float32)
-        for weight, bias in self._layers[:-1]:
+        h = ((np.append(x, past) - self.shift) / self.scale).astype(np.float32)
+        for weight, bias in self.layers[:-1]:
             h = _swish(h @ weight + bias)
-        weight, bias = self._layers[-1]
+        weight, bias = self.layers[-1]
         action = np.tanh(h @ weight + bias)[: self.action_dim].astype(np.float64)
         self._memory.acted(past, x[None], action[None])
         return action
@@ -91,15 +111,26 @@ def _swish(h: np.ndarray) -> np.ndarray:
     return h * np.exp(-np.logaddexp(np.float32(0), -h))
 
 
-def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy:
-    """Load a policy from a file.
+def load_policy(path: str | Path, seed_index: int = 0) -> DeployedPolicy | LinearFeedback | GainSchedule:
+    """Load a controller from a file.
 
     Args:
-        path: A file in the folder policies/ of a run with the solver sac.
-        seed_index: Position of the seed among those of the run, from 0.
+        path: A file in the folder policies/ of a run, or a file of gains.
+        seed_index: Position of the seed among those of the run, from 0; gains are those of one.
+
+    Returns:
+        The controller: call it with states.
     """
     path = Path(path)
-    arrays = _read(path)
+    kind, arrays = read(path, (FORMAT, _linear_feedback.FORMAT, _gain_schedule.FORMAT))
+    if kind == FORMAT:
+        return _network(path, arrays, seed_index)
+    if seed_index != 0:
+        raise SondeError(f"{path} has the gains of one seed: seed_index must be 0, got {seed_index!r}")
+    return LinearFeedback.load(path) if kind == _linear_feedback.FORMAT else GainSchedule.load(path)
+
+
+def _network(path: Path, arrays: dict[str, np.ndarray], seed_index: int) -> DeployedPolicy:
     count = sum(name.startswith("weight") for name in arrays)
     extra = ["past"] if "past" in arrays else []
     names = ["action_dim", "shift", "scale", *extra, *(f"{kind}{i}" for kind in ("weight", "bias") for i in range(count))]
@@ -131,17 +162,6 @@ def _past(path: Path, arrays: dict[str, np.ndarray], full_dim: int, action_dim: 
         if seen > 0 and seen + past.size(seen, action_dim) == full_dim:
             return past
     raise SondeError(f"{path} is damaged: past {given.tolist()} does not fit {full_dim} inputs; save the policy again")
-
-
-def _read(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("format") != FORMAT:
-                raise SondeError(f"{path} is not a policy: expected the format {FORMAT}, got {metadata.get('format')!r}")
-        return safetensors.numpy.load_file(path)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise SondeError(f"{path} cannot be read as a policy ({error}); trained policies are in policies/ of a run") from None
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray], num_seeds: int, count: int, state_dim: int, action_dim: int) -> None:

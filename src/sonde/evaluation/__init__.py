@@ -1,6 +1,7 @@
 """Zero-shot tasks, the oracle, metrics and their schema, stopping rules, and statistics over seeds."""
 
 from sonde.evaluation._decay import PowerLaw, fit_power_law
+from sonde.evaluation._distil import Distillation, Distilled, distil
 from sonde.evaluation._evaluate import Evaluation, evaluate, normalised_score, plan_task, run_task
 from sonde.evaluation._oracle import TrueDynamics
 from sonde.evaluation._robust import ScoredPolicy, plan_robust_task, score_on_model
@@ -9,6 +10,8 @@ from sonde.evaluation._setup import Learned, TaskSetup
 
 __all__ = [
     "SCHEMA",
+    "Distillation",
+    "Distilled",
     "Evaluation",
     "Learned",
     "Metric",
@@ -19,6 +22,7 @@ __all__ = [
     "ScoredPolicy",
     "TaskSetup",
     "TrueDynamics",
+    "distil",
     "evaluate",
     "fit_power_law",
     "normalised_score",

@@ -24,7 +24,7 @@ class RoundClock:
         """
         self.listeners, self.round, self.phase = listeners, round_number, ""
         self.seconds: dict[str, float] = dict.fromkeys(("plan", "fit", "world", "evaluate"), 0.0)
-        self.shared: dict[str, float] = {}  # other metrics of the round, the same for all seeds
+        self.shared: dict[str, float] = {}  # other metrics of the round, the same for all seeds; saved with the data
 
     def __call__(self, phase: str, work: Callable[[], Result]) -> Result:
         """Do some work as part of a phase.

@@ -24,7 +24,7 @@ from sonde.models import Confidence, GaussianProcess, Model
 from sonde.runs._codec import class_reference
 from sonde.runs._measurements import absolute_source
 from sonde.solvers import ICEM, Safety, SafetySettings, Solver
-from sonde.worlds import WORLDS, Delayed, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
+from sonde.worlds import WORLDS, Delayed, FmuWorld, GymWorld, Observed, OwnSystem, Pendulum, World, has_simulator
 
 MAX_SEEDS = 10_000
 """Most seeds of a run, which are all held in memory."""
@@ -320,7 +320,9 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 
 
 def _with_absolute_path(world: World) -> World:
-    """The same world, if its environment is a file, or that of the world inside it."""
+    """The same world, if its environment is a file, or that of the world inside it; FMUs with the checksum of the file."""
+    if isinstance(world, FmuWorld):
+        return world.located()
     if isinstance(world, GymWorld):
         return dataclasses.replace(world, env=with_absolute_path(world.env))
     if isinstance(world, Delayed | Observed):
@@ -336,6 +338,8 @@ def world_label(world: World) -> str:
     """
     if isinstance(world, GymWorld):
         return task_label(world.env)
+    if isinstance(world, FmuWorld):
+        return Path(world.file).stem
     if isinstance(world, Delayed | Observed):
         return f"{world_label(world.world)}, {'delayed' if isinstance(world, Delayed) else 'observed in part'}"
     if isinstance(world, OwnSystem):

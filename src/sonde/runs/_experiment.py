@@ -122,7 +122,9 @@ class Experiment:
         store, explorer = self._parts()
         while not self.finished and store.has_data(explorer.round + 1):
             try:
-                learn(store, explorer, store.load_data(explorer.round + 1)[-1], {}, self._clock())
+                measured, clock = store.load_data(explorer.round + 1)[-1], self._clock()
+                clock.shared = store.load_known(explorer.round + 1)
+                learn(store, explorer, measured, {}, clock)
             except SondeError as error:
                 path = store.data_path(explorer.round + 1)
                 raise SondeError(f"{error}; the measurements are in {path}: move them away to continue without them") from None

@@ -246,7 +246,7 @@ def learn(
         Metrics of the round, one row per seed.
     """
     with _finished_or_undone(store, explorer, clock.round):
-        store.save_data(clock.round, trajectory)
+        store.save_data(clock.round, trajectory, clock.shared)
         rows, solved = _learned(store.config, explorer, trajectory, clock, pool, tell)
         store.save_policies({**policies, **solved})
         store.append_metrics(rows)

@@ -7,6 +7,7 @@ import safetensors.numpy
 
 from sonde._internal.errors import SondeError, first_line
 from sonde._internal.reading import parse_json
+from sonde.evaluation._schema import LATE_ACTIONS
 
 MEASURED = ("states", "actions", "next_states")
 """Arrays that measurements always have."""
@@ -14,6 +15,8 @@ FLAGS = ("terminated", "truncated", "fallback")
 """Arrays that they may have, with one entry per step."""
 PLANNED = ("planned_margin",)
 """Numbers that they may have, with one entry per step."""
+KNOWN = {LATE_ACTIONS.key}
+"""Metrics that do not follow from the measurements, and are saved with them; all are shares."""
 _COUNTS = ("seed", "round")
 
 
@@ -51,6 +54,24 @@ def saved_measurements(content: bytes, source: str) -> dict[str, np.ndarray]:
         found = ", ".join(f"{name} {array.dtype}{list(array.shape)}" for name, array in arrays.items())
         raise SondeError(f"{source} does not hold measurements; expected {', '.join(MEASURED)} of equal length, got {found}")
     return arrays
+
+
+def saved_known(content: bytes, source: str) -> dict[str, float]:
+    """Decode the metrics that are saved with measurements.
+
+    Args:
+        content: A safetensors file.
+        source: Its path, for error messages.
+
+    Returns:
+        Shares by key; empty if there are none.
+    """
+    saved_arrays(content, source)  # so that the header is as it should be
+    header = parse_json(content[8 : 8 + int.from_bytes(content[:8], "little")], source)
+    found = {key: parse_json(text, source) for key, text in header.get("__metadata__", {}).items()}
+    if not found.keys() <= KNOWN or not all(type(value) in (int, float) and 0 <= value <= 1 for value in found.values()):
+        raise SondeError(f"{source} does not hold measurements; with them may be saved {', '.join(KNOWN)}, got {found}")
+    return found
 
 
 def saved_row(line: str | bytes, source: str) -> dict[str, Any]:

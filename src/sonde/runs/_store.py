@@ -22,6 +22,7 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import jax
@@ -51,7 +52,7 @@ from sonde.runs._place import (
     tidy,
     wait_until_in_place,
 )
-from sonde.runs._saved import FLAGS, MEASURED, PLANNED, saved_measurements, saved_row
+from sonde.runs._saved import FLAGS, MEASURED, PLANNED, saved_known, saved_measurements, saved_row
 from sonde.solvers import Policy
 from sonde.worlds import has_simulator
 
@@ -194,16 +195,18 @@ class RunStore:
         """
         return data_path(self.folder, round_number)
 
-    def save_data(self, round_number: int, trajectory: Trajectory) -> None:
+    def save_data(self, round_number: int, trajectory: Trajectory, known: Mapping[str, float] = MappingProxyType({})) -> None:
         """Write the measurements of a round.
 
         Args:
             round_number: The round, from 1.
             trajectory: Measurements [S, T, ...].
+            known: Metrics of the round that do not follow from them, such as how many actions were late.
         """
         given = {name: getattr(trajectory, name) for name in ARRAYS}
         arrays = {name: array for name, array in given.items() if array is not None}
-        write_atomically(self.data_path(round_number), safetensors.numpy.save(contiguous(arrays)))
+        texts = {key: json.dumps(value) for key, value in known.items()} or None
+        write_atomically(self.data_path(round_number), safetensors.numpy.save(contiguous(arrays), texts))
 
     def drop_data(self, round_number: int) -> None:
         """Delete the measurements of a round.
@@ -231,6 +234,15 @@ class RunStore:
             One trajectory per round, with arrays [S, T, ...].
         """
         return [Trajectory(**_read_arrays(self.data_path(number))) for number in range(1, rounds + 1)]
+
+    def load_known(self, round_number: int) -> dict[str, float]:
+        """Read the metrics of a round that were saved with its measurements.
+
+        Args:
+            round_number: The round, from 1.
+        """
+        path = self.data_path(round_number)
+        return saved_known(read_limited(path, MAX_ARRAY_BYTES), str(path))
 
     def load_initial_data(self) -> Trajectory | None:
         """Read the measurements [N, ...] that the run started from, if any."""

@@ -7,11 +7,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import safetensors.numpy
 from jaxtyping import Array, Float, Float32, Key
 
 from sonde._internal.past import NO_PAST, Past
-from sonde._internal.policy_file import FORMAT
+from sonde._internal.policy_file import to_bytes
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser
 from sonde.solvers._policy import Policy
@@ -108,5 +107,4 @@ class ActorPolicy(Policy):
         arrays |= {"shift": self.normaliser.shift, "scale": self.normaliser.scale}
         for i, (weight, bias) in enumerate(zip(self.network.weights, self.network.biases, strict=True)):
             arrays |= {f"weight{i}": weight, f"bias{i}": bias}
-        # only one metadata entry: safetensors writes several in random order, and equal runs must give equal files
-        return safetensors.numpy.save({k: np.ascontiguousarray(v) for k, v in arrays.items()}, metadata={"format": FORMAT})
+        return to_bytes(arrays)

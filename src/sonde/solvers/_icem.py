@@ -238,10 +238,9 @@ def _shifted(plan: Float[Array, "*plans H dc"]) -> Float[Array, "*plans H dc"]:
 
 def _best_of(problem: ControlProblem, x: Float[Array, " dx"], search: ICEMSearch, others: tuple[Array, ...]) -> ICEMSearch:
     """The search with the best of the finalists by a thorough check: its best plan so far, and others of its last iteration."""
-    assert problem.safety is not None
-    found = search.best, search.best_value, search.best_violation
-    plans, values, violations = (jnp.concatenate([one[None], some]) for one, some in zip(found, others, strict=True))
-    margins = jax.vmap(lambda plan: problem.worst_margin(x, plan))(plans)
-    thorough = jnp.maximum(violations, (problem.safety.margin - margins).astype(jnp.float32))
+    best = search.best, search.best_value, search.best_violation
+    plans, values, violations = (jnp.concatenate([one[None], some]) for one, some in zip(best, others, strict=True))
+    found = jax.vmap(lambda plan: problem.worst_violation(x, plan))(plans)
+    thorough = jnp.maximum(violations, found.astype(jnp.float32))
     first = jnp.lexsort((-values, thorough))[0]
     return replace(search, best=plans[first], best_value=values[first], best_violation=thorough[first])

@@ -239,15 +239,15 @@ class ControlProblem(eqx.Module):
             key: Randomness.
 
         Returns:
-            By how much the smallest margin falls short of the one that is needed; 0 for plans that look admissible.
+            By how much the margins of all steps fall short of the one that is needed, in sum: of two plans that end in the same
+            violation, the one that gets there later is better. 0 for plans that look admissible.
         """
         assert self.safety is not None
         plans = plans[:, : self.safety.checked_steps(plans.shape[1])]
         size = plans.shape[0], self.safety.particles // 2, 1, self.state_dim
         corners = jax.random.rademacher(key, size, plans.dtype)
         etas = jnp.concatenate([corners, -corners], axis=1)
-        margins = jax.vmap(lambda plan, eta: self._extreme_margins(x, plan, eta))(plans, etas)
-        return jnp.maximum(self.safety.margin - jnp.min(margins, axis=1), 0.0)
+        return jax.vmap(lambda plan, eta: self._shortfall(self._extreme_margins(x, plan, eta)))(plans, etas)
 
     def worst_margin(self, x: Float[Array, " dx"], plan: Float[Array, "H dc"]) -> Float[Array, ""]:
         """The smallest margin of a plan that a thorough search among everything plausible finds.
@@ -259,6 +259,27 @@ class ControlProblem(eqx.Module):
         Returns:
             The smallest margin over constraints, steps and plausible next states; minus infinity for a plan that is not finite.
         """
+        return jnp.where(jnp.all(jnp.isfinite(plan)), jnp.min(self._thorough_margins(x, plan)), -jnp.inf)
+
+    def worst_violation(self, x: Float[Array, " dx"], plan: Float[Array, "H dc"]) -> Float[Array, ""]:
+        """How far a plan violates the constraints in the worst case that a thorough search finds.
+
+        Args:
+            x: First state.
+            plan: The plan.
+
+        Returns:
+            As `violations`; infinity for a plan that is not finite.
+        """
+        return jnp.where(jnp.all(jnp.isfinite(plan)), self._shortfall(self._thorough_margins(x, plan)), jnp.inf)
+
+    def _shortfall(self, margins: Float[Array, "C H"]) -> Float[Array, ""]:
+        """What the margins of a plan lack, summed over its steps, in the worst of C cases."""
+        assert self.safety is not None
+        return jnp.max(jnp.sum(jnp.maximum(self.safety.margin - margins, 0.0), axis=-1))
+
+    def _thorough_margins(self, x: Array, plan: Array) -> Float[Array, "C H"]:
+        """The margins of the checked steps of a plan in all cases that the thorough search tries."""
         assert self.safety is not None
         checked = plan[: self.safety.checked_steps(plan.shape[0])]
         etas = jnp.asarray(corner_sequences(self.safety.corners, checked.shape[0], self.state_dim), plan.dtype)
@@ -266,9 +287,8 @@ class ControlProblem(eqx.Module):
         if self.posterior.ensemble_size:
             margins.append(self._member_margins(x, checked))
         if self.safety.search == "adversary":
-            margins.append(self._attacked_margin(x, checked)[None])
-        smallest = jnp.min(jnp.concatenate(margins))
-        return jnp.where(jnp.all(jnp.isfinite(plan)), smallest, -jnp.inf)
+            margins.append(self._attacked_margins(x, checked)[None])
+        return jnp.concatenate(margins)
 
     def is_risky(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Bool[Array, ""]:
         """Whether some plausible next state of a single step is not admissible.
@@ -299,18 +319,18 @@ class ControlProblem(eqx.Module):
         x_next = prediction.mean + beta * std * eta
         return x_next if self.safety.project is None else self.safety.project(x_next)
 
-    def _extreme_margins(self, x: Array, plan: Array, etas: Float[Array, "C #H dx"]) -> Float[Array, " C"]:
-        """The smallest margin of a plan along each sequence of corners; they share the prediction of the first step."""
+    def _extreme_margins(self, x: Array, plan: Array, etas: Float[Array, "C #H dx"]) -> Float[Array, "C H"]:
+        """The margins of a plan along each sequence of corners; they share the prediction of the first step."""
         first = self.predict(self.posterior, x, self._actions(plan)[0])
-        return jax.vmap(lambda eta: _smallest(self._margins(x, plan, eta, self.plausible, first)))(etas)
+        return jax.vmap(lambda eta: self._margins(x, plan, eta, self.plausible, first))(etas)
 
-    def _member_margins(self, x: Array, plan: Array) -> Float[Array, " E"]:
-        """The smallest margin of a plan if one member of the ensemble were the truth, for each of them."""
+    def _member_margins(self, x: Array, plan: Array) -> Float[Array, "E H"]:
+        """The margins of a plan if one member of the ensemble were the truth, for each of them."""
 
         def one(number):
             mean = lambda prediction, _: prediction.mean
             problem = replace(self, posterior=self.posterior.member(number))
-            return _smallest(problem._margins(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean))
+            return problem._margins(x, plan, jnp.zeros((1, self.state_dim), plan.dtype), mean)
 
         return jax.vmap(one)(jnp.arange(self.posterior.ensemble_size))
 
@@ -322,7 +342,7 @@ class ControlProblem(eqx.Module):
         choose: Callable[[Prediction, Array], Array],
         first: Prediction | None = None,
     ) -> Float[Array, " H"]:
-        """The smallest margin of each step, where `choose` takes the next state at a point of the plausible region."""
+        """The margin of each step, NaN as the worst, where `choose` takes the next state at a point of the plausible region."""
         safety = self.safety
         assert safety is not None
         etas, actions = jnp.broadcast_to(eta, (plan.shape[0], self.state_dim)), self._actions(plan)
@@ -334,13 +354,14 @@ class ControlProblem(eqx.Module):
 
         x, margin = step(x, (actions[0], etas[0]), first)
         unroll = max(1, min(self.posterior.unroll, len(actions) - 1))
-        return jnp.concatenate([margin[None], jax.lax.scan(step, x, (actions[1:], etas[1:]), unroll=unroll)[1]])
+        margins = jnp.concatenate([margin[None], jax.lax.scan(step, x, (actions[1:], etas[1:]), unroll=unroll)[1]])
+        return jnp.where(jnp.isnan(margins), -jnp.inf, margins)
 
     def _actions(self, plan: Array) -> Float[Array, "H du"]:
         return jnp.clip(plan[:, : self.action_dim], -1.0, 1.0)
 
-    def _attacked_margin(self, x: Array, plan: Array) -> Float[Array, ""]:
-        """The smallest margin that a search along gradients finds."""
+    def _attacked_margins(self, x: Array, plan: Array) -> Float[Array, " H"]:
+        """The margins in the worst case that a search along gradients finds."""
 
         def rewards(eta):
             margins = self._margins(x, plan, eta, self.plausible)
@@ -350,9 +371,4 @@ class ControlProblem(eqx.Module):
 
         zero = jnp.zeros((plan.shape[0], self.state_dim), plan.dtype)
         eta, _ = worst_case(rewards, zero, ADVERSARY_STEPS)
-        return _smallest(self._margins(x, plan, eta, self.plausible))
-
-
-def _smallest(margins: Float[Array, " H"]) -> Float[Array, ""]:
-    """The smallest margin; NaN counts as the worst."""
-    return jnp.min(jnp.where(jnp.isnan(margins), -jnp.inf, margins))
+        return self._margins(x, plan, eta, self.plausible)

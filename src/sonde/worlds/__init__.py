@@ -6,6 +6,7 @@ built-in ones for the command line.
 
 from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Stepped, Transitions, World, has_simulator
 from sonde.worlds._cheetah import Cheetah
+from sonde.worlds._fmu import FmuWorld
 from sonde.worlds._gym import GymWorld
 from sonde.worlds._hidden import Delayed, Observed
 from sonde.worlds._mountain_car import MountainCar
@@ -27,6 +28,7 @@ WORLDS: dict[str, type[World]] = {
     "delayed": Delayed,
     "observed": Observed,
     "gym": GymWorld,
+    "fmu": FmuWorld,
     "own": OwnSystem,
 }
 """Names of worlds for the command line."""
@@ -39,6 +41,7 @@ __all__ = [
     "Delayed",
     "Feedback",
     "FetchConstruction",
+    "FmuWorld",
     "GoalRewardFunction",
     "GoalTask",
     "GymWorld",

@@ -5,17 +5,11 @@ This module holds the configuration; `_gym_simulators` has everything that needs
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from sonde._internal.errors import SondeError
 from sonde._internal.reading import parse_json
 from sonde.worlds._base import HostWorld, Simulators, Transitions
-from sonde.worlds._views import Plane
-
-REACHABLE_EPISODES = 20
-"""Episodes of the reachable set: one for each kind of noise."""
-MAX_REACHABLE_POINTS = 2000
-"""Largest number of transitions on which models are evaluated."""
+from sonde.worlds._sampling import reached_by_noise
+from sonde.worlds._views import Plane, plane_of_first_two
 
 
 @dataclass(frozen=True)
@@ -69,25 +63,12 @@ class GymWorld(HostWorld):
         """Open copies on a vector environment."""
         from sonde.worlds._gym_simulators import GymSimulators
 
-        return GymSimulators(self.env, self.options, num_copies, self.processes)
+        return GymSimulators.of_env(self.env, self.options, num_copies, self.processes)
 
     def reachable(self) -> Transitions | None:
         """Sample what coloured random actions reach within `reachable_steps` steps."""
-        if self.reachable_steps == 0:
-            return None
-        from sonde.worlds._sampling import visited_by_noise
-
-        episodes = min(REACHABLE_EPISODES, self.reachable_steps)
-        steps = self.reachable_steps // episodes
-        points = min(MAX_REACHABLE_POINTS, episodes * steps)
-        return visited_by_noise(replace(self, processes=False), episodes, steps, points=points)
+        return reached_by_noise(replace(self, processes=False), self.reachable_steps)
 
     def plane(self) -> Plane | None:
         """The first two state dimensions."""
-        if self.state_dim < 2:
-            return None
-
-        def first_two(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return states[..., 0], states[..., 1]
-
-        return Plane(self.state_names[0], self.state_names[1], first_two)
+        return plane_of_first_two(self.state_names)

@@ -15,7 +15,7 @@ import signal
 import threading
 import traceback
 import warnings
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from multiprocessing import resource_tracker
 from typing import Any, NamedTuple
 
@@ -228,8 +228,26 @@ class ProcessCopies(AsyncVectorEnv):
 class GymSimulators(Simulators):
     """S copies on a vector environment without automatic resets; only the first copy can render."""
 
-    def __init__(self, env: str, options: str, num_copies: int, processes: bool):
+    def __init__(self, env: str, makers: Sequence[Callable[[], FlatEnv]], processes: bool, can_render: bool = False):
         """Create the copies.
+
+        Args:
+            env: Name of the environment in error messages.
+            makers: What makes each of the S copies.
+            processes: Whether each copy has its own process.
+            can_render: Whether the first copy can be drawn.
+        """
+        self.env, self.can_render = env, can_render
+        if processes:
+            # not forked: JAX has threads, and a fork of a process with threads may hang
+            with _named_errors(env, "start"), _children_without_interrupts():
+                self.copies = ProcessCopies(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
+        else:
+            self.copies = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
+
+    @classmethod
+    def of_env(cls, env: str, options: str, num_copies: int, processes: bool) -> "GymSimulators":
+        """Create copies of an environment that has a name.
 
         Args:
             env: Id or FILE.py:NAME of the environment.
@@ -237,14 +255,9 @@ class GymSimulators(Simulators):
             num_copies: Number of copies S.
             processes: Whether each copy has its own process.
         """
-        self.env, self.can_render = env, read_interface(env, options).can_render
-        makers = [functools.partial(_make_flat, env, options, self.can_render and copy == 0) for copy in range(num_copies)]
-        if processes:
-            # not forked: JAX has threads, and a fork of a process with threads may hang
-            with _named_errors(env, "start"), _children_without_interrupts():
-                self.copies = ProcessCopies(makers, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
-        else:
-            self.copies = SyncVectorEnv(makers, autoreset_mode=AutoresetMode.DISABLED)
+        can_render = read_interface(env, options).can_render
+        makers = [functools.partial(_make_flat, env, options, can_render and copy == 0) for copy in range(num_copies)]
+        return cls(env, makers, processes, can_render)
 
     def reset(self, seeds: Sequence[int]) -> np.ndarray:
         """Seed and start every copy."""

@@ -15,6 +15,10 @@ COLOURS = (0.0, 1.0, 2.0, 3.0)
 """Exponents of the noise spectrum, from white noise to slowly varying actions."""
 AMPLITUDES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Stds of the noise before it is clipped to [-1, 1]."""
+REACHABLE_EPISODES = 20
+"""Episodes of `reached_by_noise`: one for each kind of noise."""
+MAX_REACHABLE_POINTS = 2000
+"""Largest number of transitions of `reached_by_noise`."""
 Steering = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """(states [episodes, dx], noise [episodes, du]) -> actions [episodes, du] in [-1, 1]."""
 
@@ -80,3 +84,20 @@ def visited_by_noise(
     for array in transitions:
         array.flags.writeable = False  # the cache returns the same arrays to every caller
     return transitions
+
+
+def reached_by_noise(world: HostWorld, steps: int) -> Transitions | None:
+    """Sample what noise of all kinds reaches within a number of steps, for a world of which no more is known.
+
+    Args:
+        world: The system.
+        steps: Number of steps, over all episodes; 0 for none.
+
+    Returns:
+        Read-only arrays [at most 2000, ...]; None without steps.
+    """
+    if steps == 0:
+        return None
+    episodes = min(REACHABLE_EPISODES, steps)
+    each = steps // episodes
+    return visited_by_noise(world, episodes, each, points=min(MAX_REACHABLE_POINTS, episodes * each))

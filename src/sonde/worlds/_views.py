@@ -42,3 +42,18 @@ class Coordinates:
     """x -> q; an x that no q maps to is projected first."""
     periods: tuple[float, ...]
     """Period of each coordinate; infinity for those that are not angles."""
+
+
+def plane_of_first_two(state_names: tuple[str, ...]) -> Plane | None:
+    """The first two state dimensions, for a system of which no more is known; None if it has fewer.
+
+    Args:
+        state_names: Names of the states.
+    """
+    if len(state_names) < 2:
+        return None
+
+    def first_two(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return states[..., 0], states[..., 1]
+
+    return Plane(state_names[0], state_names[1], first_two)
