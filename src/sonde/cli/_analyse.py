@@ -53,7 +53,7 @@ class AnalyseArguments:
     robust: float | None = None
     """Design one that stabilises at least this share of all plausible systems, or say that none can be vouched for."""
     save_gain: Path | None = None
-    """Write the regulator to FILE.safetensors; `sonde.control.LinearFeedback.load` reads it."""
+    """Write the regulator to FILE.safetensors; `sonde.load_policy` reads it, `sonde deploy` exports it."""
     frequency_response: Path | None = None
     """Draw the frequency response of the point (with a regulator, of the closed loop) into FILE.png, .pdf or .svg."""
     step_response: Path | None = None
