@@ -63,6 +63,7 @@ navigation = {
         "relational",
         "drift",
         "hidden-state",
+        "linear",
         "runs",
         "report",
         "trackers",
