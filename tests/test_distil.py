@@ -47,7 +47,8 @@ def returns_by_hand(explorer, act, starts) -> list[float]:
         u = act(x)
         x_next = explorer.predict(x[None], u[None]).mean[0]
         total -= np.arctan2(x[:, 1], x[:, 0]) ** 2 + 0.1 * x[:, 2] ** 2 + 0.001 * (2 * u[:, 0]) ** 2  # Gymnasium's cost
-        x = x_next
+        # the unit circle and the speed limit
+        x = np.c_[x_next[:, :2] / np.hypot(*x_next[:, :2].T)[:, None], np.clip(x_next[:, 2], -8, 8)]
     return total.tolist()
 
 

@@ -3,11 +3,13 @@
 import ast
 import contextlib
 import dataclasses
+import fnmatch
 import functools
 import importlib
 import io
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import jax
@@ -122,6 +124,12 @@ def test_marked_python_blocks_run(page, unoptimised, capsys):
                 code = code.replace(old, new)
             exec(compile(code, page_name(page), "exec"), names)
     capsys.readouterr()
+
+
+def test_the_spelling_check_reads_the_pages():
+    skipped = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["codespell"]["skip"].split(",")
+    paths = [f"./{page_name(page)}" for page in PAGES]  # as codespell, which also matches the whole path, sees them
+    assert not [path for path in paths if any(fnmatch.fnmatch(path, pattern) for pattern in skipped)]
 
 
 def test_readme_is_short():

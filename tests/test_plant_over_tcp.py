@@ -135,14 +135,13 @@ def check_run(out: Path, told: list[bytes], data) -> None:
 
 def check_policy(example, out: Path, port: int) -> None:
     """The exported policy acts as the one in numpy, and loses not much more than a controller that was tuned by hand."""
-    exported, plain = (
-        example.OnnxPolicy(str(out / "policies" / "hold.onnx")),
-        load_policy(out / "policies" / "hold.safetensors"),
-    )
+    file = out / "policies" / "hold.onnx"
+    exported, plain = example.OnnxPolicy(str(file)), load_policy(file.with_suffix(".safetensors"))
     for x in np.random.default_rng(0).normal(size=(50, 2)):
-        np.testing.assert_allclose(exported(x), plain(x), atol=1e-6)
+        np.testing.assert_allclose(exported(x), plain(x), atol=1e-5)  # networks are in single precision
     by_hand = lambda x: np.clip([1.5 * (example.GOAL - x[0]) - 0.6 * x[1]], -1, 1)
     with example.Link(port) as link:
         learned = np.mean([loss(example, example.OnnxPolicy(str(file)), link) for _ in range(3)])
         known = np.mean([loss(example, by_hand, link) for _ in range(3)])
+    print(f"lost, of what standing still loses: {learned:.2f} learned, {known:.2f} by hand")
     assert known < 0.5 and learned < 0.75, (known, learned)

@@ -230,7 +230,7 @@ def test_the_wheel_says_what_it_is(built):
     assert f"\nVersion: {sonde.__version__}\n" in text and "\nLicense-Expression: Apache-2.0\n" in text
     assert "Classifier: Typing :: Typed" in text and "Project-URL: Homepage, https://" in text
     extras = re.findall(r"^Provides-Extra: (\w+)$", text, flags=re.MULTILINE)
-    others = {"mujoco", "fetch", "data", "render", "ray", "tensorboard", "wandb", "trackio"}
+    others = {"mujoco", "fetch", "data", "render", "ray", "tensorboard", "wandb", "trackio", "logs", "onnx", "control", "fmu"}
     assert set(extras) == {*others, "benchmarks", "dev", "docs"}
     assert "sonde = sonde.cli:main" in entry_points
 

@@ -8,6 +8,7 @@ A network is one function of the state. Where the planner has several good plans
 left or to the right), the mean of their actions can be worse than each; what is lost is measured, not promised.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -75,7 +76,7 @@ class Distilled:
     starts: Float[np.ndarray, "S R dx"]
     """Starts of the rollouts that are compared, none of which the network has learned from."""
     planner: Float[np.ndarray, "S R"]
-    """Returns of the planner from these starts on the learned model's mean."""
+    """Returns of the planner from these starts on the learned model's mean, kept to states that the world can be in."""
     network: Float[np.ndarray, "S R"]
     """Returns of the network from the same starts."""
 
@@ -117,7 +118,8 @@ def distil(
         now = for_purpose(keys, f"iteration/{number}")
         each = rollout_keys(now, range(settings.rollouts))
         starts = _starts(setup, data, each, settings.spread, pool)
-        collected = _collect((expert, students, problem), starts, each, jnp.asarray(number == 0), setup.horizon, settings.noise)
+        parts, lengths = (expert, students, problem), (setup.horizon, settings.noise)
+        collected = _collect(parts, starts, each, jnp.asarray(number == 0), *lengths, setup.world.project)
         rows.append(collected)
         filled = jnp.asarray(number + 1)
         students = _train(students, _stacked(rows, settings.iterations), filled, for_purpose(now, "train"), settings)
@@ -191,6 +193,7 @@ def _collect(
     planner_acts: Bool[Array, ""],
     horizon: int,
     noise: float,
+    project: Callable[[Array], Array],
 ) -> _Rows:
     """Run the planner or the network on the model's mean, and ask the planner in each state [S, R, T]."""
 
@@ -204,7 +207,7 @@ def _collect(
             learned, _, _ = student.act(None, x, plan_key)
             push = noise * jax.random.normal(jax.random.fold_in(noise_key, t), planned.shape, planned.dtype)
             u = jnp.clip(jnp.where(planner_acts, planned, learned) + push, -1.0, 1.0)
-            x_next = problem.moved(x, u, problem.predict(problem.posterior, x, u).mean)
+            x_next = problem.moved(x, u, project(problem.predict(problem.posterior, x, u).mean))
             return (x_next.astype(x.dtype), state), _Rows(x, planned)
 
         return jax.lax.scan(step, (problem.start(start), expert.initial_state()), jnp.arange(horizon))[1]
