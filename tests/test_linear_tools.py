@@ -436,7 +436,7 @@ def test_gains_survive_a_file_and_damaged_files_are_refused(tmp_path):
         with pytest.raises(SondeError, match=message):
             LinearFeedback.load(tmp_path / "bad.safetensors")
     (tmp_path / "bad.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(SondeError, match="cannot be read as a gain"):
+    with pytest.raises(SondeError, match="cannot be read as a policy"):
         GainSchedule.load(tmp_path / "bad.safetensors")
 
 
