@@ -13,6 +13,7 @@ from benchmarks.rows import Row
 from sonde.data import Data
 from sonde.imagination import Optimistic
 from sonde.models import ProbabilisticEnsemble
+from sonde.models._ensemble import Ensemble
 from sonde.objectives import InformationGain
 from sonde.runs import preset
 from sonde.solvers import ICEM, ControlProblem
@@ -29,7 +30,7 @@ class Setting:
     name: str
     state_dim: int
     action_dim: int
-    model: ProbabilisticEnsemble
+    model: Ensemble
     solver: ICEM
     particles: int
     """Copies of each plan with different noise draws; 1: plans are imagined without noise."""
@@ -39,7 +40,7 @@ class Setting:
 
 def _of_preset(name: str, training_steps: int) -> Setting:
     config = preset(name)
-    model, solver = cast(ProbabilisticEnsemble, config.model), cast(ICEM, config.solver)
+    model, solver = cast(Ensemble, config.model.for_system(config.spec)), cast(ICEM, config.solver)
     dims = config.world.state_dim, config.world.action_dim
     imagination = config.method.imagination
     assert imagination is not None
@@ -61,7 +62,8 @@ PENDULUM, CHEETAH = _of_preset("pendulum-pe", 5000), _of_preset("cheetah", 1000)
 # as many particles as the paper's tables have; the presets imagine no noise
 PENDULUM_WITH_NOISE, CHEETAH_WITH_NOISE = with_particles(PENDULUM, 10), with_particles(CHEETAH, 10)
 FETCH = replace(_of_preset("fetch-construction", 1000), name="fetch")
-SETTINGS = (PENDULUM, CHEETAH, FETCH)
+RELATIONAL = replace(_of_preset("fetch-relational", 1000), name="fetch, relational")
+SETTINGS = (PENDULUM, CHEETAH, FETCH, RELATIONAL)
 TINY = Setting(
     "tiny",
     3,
@@ -91,9 +93,9 @@ def problem_of(setting: Setting, num_seeds: int) -> ControlProblem:
 
 
 def planning(plan: Plan) -> Iterator[Row]:
-    """One planning step with an ensemble: iCEM at the sizes of Pendulum, Cheetah and Fetch Pick & Place."""
-    quick = CHEETAH_WITH_NOISE, PENDULUM, FETCH
-    settings = {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, PENDULUM, CHEETAH_WITH_NOISE, CHEETAH, FETCH)}
+    """One planning step with an ensemble: iCEM at the sizes of Pendulum, Cheetah and Fetch, for which there are two."""
+    quick = CHEETAH_WITH_NOISE, PENDULUM, FETCH, RELATIONAL
+    settings = {"tiny": (TINY,), "quick": quick, "full": (PENDULUM_WITH_NOISE, CHEETAH, *quick)}
     for setting in plan.chosen(settings[plan.effort]):
         for num_seeds in plan.seed_counts():
             note(f"ensemble, {setting.name}, {num_seeds} seed(s): planning ...")
@@ -108,7 +110,7 @@ def planning(plan: Plan) -> Iterator[Row]:
                 timing.seconds,
                 timing.wall_seconds,
                 flop=num_seeds * work.ensemble_queries(setting.model, *dims, transitions),
-                products=prediction_products(),
+                products=prediction_products() if isinstance(setting.model, ProbabilisticEnsemble) else network_products(),
                 extra={"transitions_per_seed": transitions, "particles": problem.simulated_particles},
             )
 

@@ -7,7 +7,8 @@ A multiplication and an addition are two operations. What is symmetric or triang
 import itertools
 from collections.abc import Sequence
 
-from sonde.models import ProbabilisticEnsemble
+from sonde.models import RelationalEnsemble
+from sonde.models._ensemble import Ensemble
 from sonde.solvers import ICEM, SAC
 
 CACHE = 64 * 2**20
@@ -23,7 +24,7 @@ def layers(sizes: Sequence[int]) -> list[int]:
     return [n * m for n, m in itertools.pairwise(sizes)]
 
 
-def member_layers(model: ProbabilisticEnsemble, state_dim: int, action_dim: int) -> list[int]:
+def member_layers(model: Ensemble, state_dim: int, action_dim: int) -> list[int]:
     """Multiplications of each layer of one ensemble member, with its mean and noise heads, per point.
 
     Args:
@@ -31,8 +32,30 @@ def member_layers(model: ProbabilisticEnsemble, state_dim: int, action_dim: int)
         state_dim: Number of state dimensions.
         action_dim: Number of action dimensions.
     """
-    outputs = state_dim * (2 if model.noise == "learned" else 1)
-    return layers([state_dim + action_dim, *[model.width] * model.layers, outputs])
+    sizes = model.network_sizes(state_dim, action_dim)
+    if isinstance(model, RelationalEnsemble):
+        return relational_layers(model, sizes, action_dim)
+    return layers(list(sizes[0]))
+
+
+def relational_layers(model: RelationalEnsemble, sizes: Sequence[tuple[int, ...]], action_dim: int) -> list[int]:
+    """Multiplications of each layer of one relational member, for all objects and pairs of objects of a point.
+
+    Args:
+        model: The ensemble.
+        sizes: Sizes of its networks: those of the pairs and of the objects, pass by pass, what the agent is told, the agent.
+        action_dim: Number of action dimensions.
+    """
+    graph, found = model.graph(action_dim), list[int]()
+    pairs = graph.count * (graph.count - 1)
+    for number, own in enumerate(sizes):
+        each = layers(list(own))
+        if number < model.passes:  # the first layer takes what both objects are once for each of them, and the way between them
+            one = graph.count * (own[0] - graph.axes) * own[1] + pairs * graph.axes * own[1]
+            found += [one, *(pairs * products for products in each[1:])]
+        else:
+            found += [(1 if number + 1 == len(sizes) else graph.count) * products for products in each]
+    return found
 
 
 def imagined_transitions(solver: ICEM, particles: int) -> int:
@@ -46,7 +69,7 @@ def imagined_transitions(solver: ICEM, particles: int) -> int:
     return plans * solver.horizon * particles
 
 
-def ensemble_queries(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, queries: int) -> int:
+def ensemble_queries(model: Ensemble, state_dim: int, action_dim: int, queries: int) -> int:
     """Operations of predictions by all members.
 
     Args:
@@ -58,7 +81,7 @@ def ensemble_queries(model: ProbabilisticEnsemble, state_dim: int, action_dim: i
     return 2 * queries * model.members * sum(member_layers(model, state_dim, action_dim))
 
 
-def ensemble_training(model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int) -> int:
+def ensemble_training(model: Ensemble, state_dim: int, action_dim: int, steps: int) -> int:
     """Operations of training: forward, gradients of the weights, and gradients of the inputs of all layers but the first.
 
     Args:
@@ -71,9 +94,7 @@ def ensemble_training(model: ProbabilisticEnsemble, state_dim: int, action_dim: 
     return 2 * steps * model.batch_size * model.members * (3 * sum(products) - products[0])
 
 
-def ensemble_training_bytes(
-    model: ProbabilisticEnsemble, state_dim: int, action_dim: int, steps: int, num_seeds: int
-) -> int | None:
+def ensemble_training_bytes(model: Ensemble, state_dim: int, action_dim: int, steps: int, num_seeds: int) -> int | None:
     """Bytes of training: weights and the optimiser's two moments, read and written at each step.
 
     Args:
@@ -158,7 +179,7 @@ def sac_gradient_step(solver: SAC, state_dim: int, control_dim: int) -> int:
     return 2 * solver.batch_size * per_row
 
 
-def sac_training(solver: SAC, model: ProbabilisticEnsemble, state_dim: int, action_dim: int, control_dim: int) -> int:
+def sac_training(solver: SAC, model: Ensemble, state_dim: int, action_dim: int, control_dim: int) -> int:
     """Operations of a whole policy optimisation: gradient steps, and the transitions that are imagined for them.
 
     Args:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from sonde import ProbabilisticEnsemble
 from sonde.data import Data
 from sonde.imagination import MemberTrajectories, Optimistic
-from sonde.models._ensemble import EnsembleParams, EnsemblePosterior
+from sonde.models._ensemble import EnsembleParams
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._fused import LARGEST_INPUT, FusedNetworks, fits, kernel_runs_on, tiling
 from sonde.models._network import Network
 from sonde.models._normaliser import Normaliser

@@ -109,7 +109,7 @@ def test_the_command_line_says_what_was_meant(line, meant, monkeypatch, capsys, 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pendulum-gp-lite --model.width 3", "--model.width is an option of the model pe, and this model is gp"),
+        ("pendulum-gp-lite --model.width 3", "--model.width is an option of the model pe or relational, and this model is gp"),
         ("pendulum-gp-lite --beta-rule.delta 1", "of the beta-rule rkhs or held-out, and this beta-rule is none"),
         ("pendulum-gp-lite --world.blocks 1", "of the world fetch-construction, and this world is pendulum"),
         ("pendulum-gp-lite --method random --method.imagination.beta 1", "this method.imagination is none"),

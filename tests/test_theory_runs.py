@@ -21,6 +21,7 @@ from sonde import (
     preset,
 )
 from sonde._internal.lockstep import one_seed
+from sonde.control import LinearFeedback
 from sonde.evaluation import fit_power_law
 from sonde.models import RBF, Kernel, Linear, Matern32, Matern52, Prior, RKHSBeta
 from sonde.runs._analysis import refitted
@@ -215,6 +216,29 @@ def test_analyse_prints_and_writes_the_analysis(fixed, monkeypatch, capsys, tmp_
 
 
 @pytest.mark.slow
+def test_analyse_studies_any_point_within_80_columns_and_saves_a_gain(fixed, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    out, gain, figure = tmp_path / "found.json", tmp_path / "gain.safetensors", tmp_path / "bode.png"
+    point = ["--at", "th=3.1,thdot=0.2;torque=0.1", "--samples", "200", "--truth"]
+    options = ["--robust", "0.5", "--weights", "th=1,thdot=0.1;torque=1", "--save-gain", str(gain)]
+    more = ["--out", str(out), "--frequency-response", str(figure)]
+    assert call(monkeypatch, "analyse", str(fixed.folder), *point, *options, *more) == 0
+    printed, found = capsys.readouterr().out, json.loads(out.read_text())
+    analysis = printed.split("Analysis:")[0]
+    assert max(map(len, analysis.splitlines())) <= 80 and "In continuous time" in analysis and "gain K" in analysis
+    assert found["at"]["action"] == [0.1] and found["at"]["point"] == pytest.approx([3.1, 0.2])
+    assert np.shape(found["at"]["A"]) == np.shape(found["at"]["A_std"]) == (2, 2)
+    true_drift = 0.05 * (0.2 + 0.05 * (15 * np.sin(3.1) + 6 * 0.1))  # a semi-implicit step
+    assert found["truth"]["drift"][0] == pytest.approx(true_drift, abs=1e-9)
+    assert found["at"]["continuous"]["dt"] == 0.05 and figure.stat().st_size > 10_000
+    saved, said = LinearFeedback.load(gain), found["at"]["lqr"]
+    np.testing.assert_allclose(saved.gain, said["feedback"]["gain"])
+    assert said["promise"]["wanted"] == 0.5 and said["promise"]["systems"] == 120
+    assert call(monkeypatch, "analyse", str(fixed.folder), "--lqr", "--samples", "100") == 0
+    assert max(map(len, capsys.readouterr().out.split("Along the last")[0].splitlines())) <= 80
+
+
+@pytest.mark.slow
 def test_analyse_reports_refitted_hyper_parameters(learned, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     assert call(monkeypatch, "analyse", str(learned.folder), "--seed", "1", "--refit", "--theory") == 0
@@ -235,6 +259,11 @@ def test_analyse_rejects_bad_input(fixed, monkeypatch, capsys, tmp_path):
         ([str(tmp_path / "new")], "no finished round yet"),
         ([str(fixed.folder), "--seed", "11"], "has no seed 11; it has 0, 1, 2"),
         ([str(fixed.folder), "--out", "found.txt"], "end its name in .json"),
+        ([str(fixed.folder), "--save-gain", "gain.safetensors"], "add --lqr or --robust, and --at"),
+        ([str(fixed.folder), "--frequency-response", "bode.png"], "responses are those of one point: add --at"),
+        ([str(fixed.folder), "--at", "0,0", "--weights", "1,1;1"], "weights are those of a regulator: add --lqr"),
+        ([str(fixed.folder), "--at", "0,0", "--robust", "95"], "the share must lie between 0 and 1, got 95"),
+        ([str(fixed.folder), "--at", "0,0", "--dt", "0"], "expected seconds per step above 0, got 0"),
         ([str(fixed.folder), "--action", "0", "0"], "action must be 1 numbers in [-1, 1], got [0.0, 0.0]"),
         ([str(fixed.folder), "--refit"], "only Gaussian processes with learned hyper-parameters can be refitted"),
         ([str(ensemble.folder), "--theory"], "exist for Gaussian processes that are not recalibrated, got EnsemblePosterior"),

@@ -58,6 +58,18 @@ gain, upright = np.array([[-3.0, 4.0, 1.0]]), np.array([1.0, 0.0, 0.0])
 balance = LinearFeedback(gain, state=upright, action=np.zeros(1))
 print(balance(np.array([0.995, 0.1, 0.0])))  # u = action - gain (x - state), in [-1, 1]
 
+# %% GainSchedule
+from sonde.control import GainSchedule
+
+table = GainSchedule(
+    axes=(np.array([0.0, 1.0]),),  # one scheduling variable, with two values
+    gains=np.array([[[1.0, 0.5]], [[2.0, 0.5]]]),
+    states=np.array([[0.0, 0.0], [1.0, 0.0]]),
+    actions=np.array([[0.0], [0.2]]),
+    scheduled=(0,),  # it is the first entry of the state
+)
+print(table(np.array([0.5, 0.1])), table.at([0.5]).gain)  # halfway between both
+
 # %% to_c, to_onnx
 from sonde.control import LinearFeedback, to_c, to_onnx
 

@@ -23,6 +23,17 @@ print(checked.states.shape)  # (1, 50, 2): with an axis of seeds
 both = checked.joined(checked)  # two rollouts of one round
 print(both.states.shape, np.flatnonzero(both.ended))  # (1, 100, 2) [49 99]
 
+# %% StateLayout, Body
+import jax.numpy as jnp
+
+from sonde.data import Body, StateLayout
+
+puck = Body(3, position=(0, 1), angles=(2,))  # x, y and a heading
+layout = StateLayout(agent=Body(2, position=(0, 1)), object=puck, count=2)
+x, x_next = jnp.zeros(8), jnp.array([0.1, 0.0, 0.0, 0.0, 0.5, 0.0, 0.0, 6.2])
+print(layout.features(x).objects.shape)  # (2, 4): position, cosine and sine
+print(layout.changes(x, x_next))  # the second heading changed by -0.08, the short way round
+
 # %% Past
 from sonde.data import Past
 

@@ -36,6 +36,18 @@ explorer = learn(ProbabilisticEnsemble(members=3, layers=1, width=16))
 prediction = explorer.predict(x, u)
 print(prediction.members.means.shape)  # (3, 2): one mean for each member
 
+# %% RelationalEnsemble
+from sonde.data import Body, StateLayout
+from sonde.models import RelationalEnsemble
+
+layout = StateLayout(agent=Body(0), object=Body(1), count=2)  # two objects that nothing but the action moves
+spec = SystemSpec(("first", "second"), ("push",), layout=layout)
+explorer = Explorer(METHODS["random"], RelationalEnsemble(members=2, layers=1, width=8), ICEM(), spec, capacity=100)
+explorer.tell(measured)
+print(explorer.predict(x, u).mean)
+third = SystemSpec(("first", "second", "third"), ("push",), layout=layout.with_count(3))
+print(explorer.transferred(third).predict(np.array([0.5, 0.0, 0.5]), u).mean.shape)  # (3,)
+
 # %% Auto, MODELS
 from sonde import GaussianProcess
 from sonde.models import MODELS, Auto

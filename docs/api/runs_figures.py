@@ -48,3 +48,14 @@ with matplotlib.rc_context(STYLE):
     scale_y(ax, log=True, low=0.04, high=0.3)
     save_figure(figure, Path("own.svg"))
 print(file_format(Path("own.svg")))  # svg
+
+# %% draw_frequency_response, draw_step_response
+import numpy as np
+
+from sonde import learned_system
+from sonde.analysis import frequency_response, step_response
+from sonde.runs.figures import draw_frequency_response, draw_step_response
+
+hanging = learned_system(explorer, config.world).linearise(np.array([-1.0, 0.0, 0.0]), samples=100)
+draw_frequency_response(frequency_response(hanging, 0.05), ("th", "thdot"), ("torque",), Path("bode.png"))
+draw_step_response(step_response(hanging, 40, 0.05), ("th", "thdot"), ("torque",), Path("step.png"))

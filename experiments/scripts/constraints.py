@@ -3,7 +3,8 @@
     python -m experiments.scripts.constraints --out build/constraints                 # all cases, seeds 0 to 9
     python -m experiments.scripts.constraints --cases gp gp-free --seeds 4 --first-seed 100
 
-Each case is a run in a folder of its own below `--out`; a run that is there is continued. At the end a table is printed, and
+All cases plan 20 steps at every step with 50 samples and 3 iterations. Where no plan is admissible, the pendulum brakes. Each
+case is a run in a folder of its own below `--out`; a run that is there is continued. At the end a table is printed, and
 `visited.png` shows the states that were visited with the constraint and without.
 """
 
@@ -129,7 +130,13 @@ def draw(folder: Path, cases: Sequence[str]) -> Path:
         states = np.concatenate([part.next_states for part in RunStore.open(folder / case).load_finished()[1:]], axis=1)
         ax.axhspan(-LIMIT, LIMIT, color="#EEEEEE", zorder=0)
         ax.scatter(np.arctan2(states[..., 1], states[..., 0]), states[..., 2], s=1, color="#0072B2", rasterized=True)
-        ax.set(title=case, xlabel="angle [rad], 0 upright", xlim=(-np.pi, np.pi), ylim=(-8.5, 8.5))
+        limited = "without a constraint" if case.endswith("-free") else f"|speed| <= {LIMIT:g}"
+        ax.set(
+            title=f"{case.removesuffix('-free')}, {limited}",
+            xlabel="angle [rad], 0 upright",
+            xlim=(-np.pi, np.pi),
+            ylim=(-8.5, 8.5),
+        )
     np.atleast_1d(axes)[0].set_ylabel("speed [rad/s]")
     path = folder / "visited.png"
     figure.savefig(path)

@@ -163,6 +163,7 @@ class Explorer:
         model.check_system(spec)
         method.check(model)
         solver.check(method.objective)
+        model = model.for_system(spec)
         self.method, self.model, self.solver, self.spec = method, model, solver, spec
         self.seeds, self.capacity, self.initial, self.safety = tuple(seeds), capacity, 0, None
         self._fit_compiled = False
@@ -341,6 +342,24 @@ class Explorer:
         data = self._with(data, *trajectories)
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
         self.initial = count
+
+    @double_precision
+    def transferred(self, spec: SystemSpec, capacity: int | None = None) -> "Explorer":
+        """Use what has been learned for a similar system, such as one with another number of objects (model relational).
+
+        Args:
+            spec: The other system.
+            capacity: Number of transitions that each seed may collect there; by default as many as here.
+
+        Returns:
+            An explorer of that system that has no measurements yet and predicts as this one does. It has no constraints.
+        """
+        params = self.model.transferred(self.params, spec)
+        room = self.capacity if capacity is None else capacity
+        parts = self.method, self.model, self.solver, spec
+        other = Explorer(*parts, capacity=room, seeds=self.seeds, confidence=self.confidence)
+        other._set_state(other.data, params, 0)
+        return other
 
     def _empty(self) -> Data:
         empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.input_dim)

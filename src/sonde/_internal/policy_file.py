@@ -14,15 +14,16 @@ FORMAT = "sonde-policy-1"
 """The format of a trained policy; `sonde.control.deploy` documents it."""
 
 
-def to_bytes(arrays: Mapping[str, Any]) -> bytes:
-    """Content of a file with a trained policy.
+def to_bytes(arrays: Mapping[str, Any], kind: str = FORMAT) -> bytes:
+    """Content of a file.
 
     Args:
         arrays: Arrays by name.
+        kind: The format; by default that of a trained policy.
     """
     # only one metadata entry: safetensors writes several in random order, and equal runs must give equal files
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    return safetensors.numpy.save(whole, metadata={"format": FORMAT})
+    return safetensors.numpy.save(whole, metadata={"format": kind})
 
 
 def read(path: Path, kinds: Sequence[str]) -> tuple[str, dict[str, np.ndarray]]:

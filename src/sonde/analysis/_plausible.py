@@ -101,7 +101,9 @@ class Promise:
     """How many of an ensemble's members it stabilises, and how many there are."""
 
     @classmethod
-    def of(cls, gain: np.ndarray, systems: Plausible, linear: Linearisation, confidence: float, wanted: float | None = None):
+    def of(
+        cls, gain: np.ndarray, systems: Plausible, linear: Linearisation, confidence: float, wanted: float | None = None
+    ) -> "Promise":
         """Try a gain.
 
         Args:

@@ -9,6 +9,7 @@ deviations S_i of the present gain, the next one solves sum_i (R + B_i' P_i B_i)
 gain does not stabilise a system, its later steps are discounted, and ever less so as the gain improves.
 """
 
+import contextlib
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ DESIGN = 0.4
 """Share of the systems that a gain is designed on."""
 STEPS, BETWEEN = 60, 3
 """Most steps of the last descent, and steps between two changes of discounts."""
-ROUNDS, PATIENT = 60, 5
+ROUNDS, PATIENT = 40, 5
 """Most changes of discounts, and those without progress before systems are given up."""
 EDGE = 1 - 1e-9
 """Spectral radius below which a system is stabilised."""
@@ -108,7 +109,10 @@ def _discounted(systems: Plausible, radii: np.ndarray) -> Plausible:
 
 def _first(systems: Plausible, linear: Linearisation, weights: Weights) -> np.ndarray:
     """The regulator of the mean, at the price of actions at which most systems are stable."""
-    gains = [riccati(linear.A, linear.B, Weights(weights.states, factor * weights.actions))[0] for factor in FIRST]
+    gains = []
+    for factor in FIRST:
+        with contextlib.suppress(SondeError):  # that of the weights themselves exists, or there would be nothing to make robust
+            gains.append(riccati(linear.A, linear.B, Weights(weights.states, factor * weights.actions))[0])
     return max(gains, key=lambda gain: np.sum(_radii(systems, gain) < 1))
 
 
@@ -139,7 +143,8 @@ def robust_gain(systems: Plausible, linear: Linearisation, weights: Weights, sta
             systems, least, waited = systems.part(order[: len(order) - (unstable + 1) // 2]), np.inf, 0
         else:
             gain = _descend(_discounted(systems, radii), gain, weights, start, BETWEEN)
-    return _descend(systems.part(_radii(systems, gain) < EDGE), gain, weights, start, STEPS)
+    stable = _radii(systems, gain) < EDGE
+    return _descend(systems.part(stable), gain, weights, start, STEPS) if stable.any() else gain
 
 
 def robust_lqr(

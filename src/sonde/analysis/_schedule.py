@@ -28,13 +28,13 @@ def hold(system: LearnedSystem, state: np.ndarray, samples: int = SAMPLES) -> Op
     """
     u = np.zeros(system.world.action_dim)
     for _ in range(HOLD_STEPS):
-        place = system.at(state, u, samples=1)
+        place = system.at(state, u, samples)
         slope, miss = place.linearisation.B / system.spread[:, None], place.drift / system.spread
         new = np.clip(u - np.linalg.lstsq(slope, miss, rcond=None)[0], -1.0, 1.0)
         moved, u = np.abs(new - u).max(), new
         if moved < SETTLED:
-            break
-    return system.at(state, u, samples=samples)
+            return place
+    return system.at(state, u, samples)
 
 
 def gain_schedule(

@@ -53,7 +53,7 @@ class AnalyseArguments:
     robust: float | None = None
     """Design one that stabilises at least this share of all plausible systems, or say that none can be vouched for."""
     save_gain: Path | None = None
-    """Write the regulator to FILE.safetensors; `sonde.control.LinearFeedback.load` reads it."""
+    """Write the regulator to FILE.safetensors; `sonde.load_policy` reads it, `sonde deploy` exports it."""
     frequency_response: Path | None = None
     """Draw the frequency response of the point (with a regulator, of the closed loop) into FILE.png, .pdf or .svg."""
     step_response: Path | None = None
@@ -192,12 +192,15 @@ def _equilibria(where: str, found: dict[str, Any], console: Console) -> Iterator
         else:
             yield from _fitting(f"{title} ({where})", found, found["equilibria"], console)
     else:
-        yield f"No equilibrium of the learned mean at action {action} near the measurements ({where})"
+        nothing = f"No equilibrium of the learned mean at action {action} near the measurements ({where})"
+        yield from wrapped(nothing, console.width)
     if "truth" in found:
         yield from _fitting(f"Equilibria of the true system at action {action}", found, found["truth"], console, exact=True)
 
 
-def _fitting(title: str, found: dict[str, Any], places: list[dict[str, Any]], console: Console, exact: bool = False):
+def _fitting(
+    title: str, found: dict[str, Any], places: list[dict[str, Any]], console: Console, exact: bool = False
+) -> Iterator[RenderableType]:
     table = _table(title, found, places, exact)
     if console.measure(table).maximum <= console.width:
         yield table

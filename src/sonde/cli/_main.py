@@ -24,7 +24,8 @@ Learn an unknown dynamical system by choosing the experiments that teach it most
   resume DIR               continue a run that was interrupted
   evaluate DIR --task T    solve a task with what a run has learned; film it (--video FILE.mp4), or plan for the worst case
                            (--robust)
-  analyse DIR              find the equilibria of the learned system, their stability, and what actions can do there
+  analyse DIR              find the equilibria of the learned system, their stability, and what actions can do there; study any
+                           point (--at), design regulators (--lqr, --robust SHARE)
   plot DIR [DIR ...]       draw and compare runs
   report DIR [DIR ...]     write one HTML page about a run, or about several side by side (--open, --follow)
   sweep SYSTEM             run a grid of methods, settings and seeds, on this machine or on a Ray cluster

@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import safetensors
-import safetensors.numpy
 
 from sonde._internal.errors import SondeError
 from sonde._internal.files import write_atomically
+from sonde._internal.policy_file import read, to_bytes
 
 
 def save_arrays(path: str | Path, kind: str, arrays: dict[str, np.ndarray]) -> None:
@@ -21,8 +20,7 @@ def save_arrays(path: str | Path, kind: str, arrays: dict[str, np.ndarray]) -> N
     path = Path(path)
     if path.suffix != ".safetensors":
         raise SondeError(f"a gain cannot be written to {path.name!r}: end its name in .safetensors")
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_atomically(path, safetensors.numpy.save(contiguous, {"format": kind}))
+    write_atomically(path, to_bytes(arrays, kind))
 
 
 def load_arrays(path: str | Path, kind: str) -> dict[str, np.ndarray]:
@@ -35,14 +33,7 @@ def load_arrays(path: str | Path, kind: str) -> dict[str, np.ndarray]:
     Returns:
         Arrays by name.
     """
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            found = (file.metadata() or {}).get("format")
-            if found != kind:
-                raise SondeError(f"{path} is not a gain of this kind: expected the format {kind}, got {found!r}")
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
-    except (OSError, TypeError, safetensors.SafetensorError) as error:
-        raise SondeError(f"{path} cannot be read as a gain ({error})") from None
+    return read(Path(path), (kind,))[1]
 
 
 def check_arrays(path: str | Path, arrays: dict[str, np.ndarray], expected: set[str]) -> None:

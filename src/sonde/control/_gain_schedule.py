@@ -1,6 +1,7 @@
 """Linear state feedback whose gain depends on the operating point; needs only numpy and safetensors."""
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,8 @@ from sonde.control._linear_feedback import LinearFeedback
 
 FORMAT = "sonde-gain-schedule-1"
 """Format of a schedule in a file."""
+
+Values = np.ndarray | Sequence[float] | float
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,11 @@ class GainSchedule:
         if self.scheduled and (len(self.scheduled) != len(grid) or not all(0 <= i < dx for i in self.scheduled)):
             raise SondeError(f"GainSchedule: scheduled must name {len(grid)} entries of the state, got {list(self.scheduled)}")
 
-    def at(self, values: np.ndarray) -> LinearFeedback:
+    def at(self, values: Values) -> LinearFeedback:
         """The linear feedback at one place of the table.
 
         Args:
-            values: Values of the scheduling variables [k].
+            values: Values of the scheduling variables [k]; of one variable, the number alone.
         """
         values = np.asarray(values, np.float64).reshape(-1)
         if values.shape != (len(self.axes),) or not np.isfinite(values).all():
@@ -86,7 +89,7 @@ class GainSchedule:
         share = (value - axis[left]) / (axis[left + 1] - axis[left])
         return [(left, 1.0 - share), (left + 1, share)]
 
-    def __call__(self, x: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
+    def __call__(self, x: np.ndarray, values: Values | None = None) -> np.ndarray:
         """Choose an action.
 
         Args:

@@ -10,7 +10,8 @@ from typing import Any
 
 from sonde.evaluation._schema import INFORMATION_RANK, OVERCONFIDENCE
 from sonde.methods import Method
-from sonde.models import Model, ProbabilisticEnsemble
+from sonde.models import Model
+from sonde.models._ensemble import Ensemble
 from sonde.models._known_physics import learner_of
 from sonde.objectives import TaskObjective
 
@@ -56,7 +57,7 @@ def advice(model: Model) -> str:
         model: What learns.
     """
     model = learner_of(model)
-    if not isinstance(model, ProbabilisticEnsemble):
+    if not isinstance(model, Ensemble):
         return "recalibrate the model on held-out data (--holdout 0.2 --recalibrate), or use another one"
     if model.noise == "learned":
         return (

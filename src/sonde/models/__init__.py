@@ -9,13 +9,19 @@ from sonde.models._base import JacobianPrediction, MemberPredictions, Model, Pos
 from sonde.models._beta import BETA_RULES, BetaRule, HeldOutBeta, RKHSBeta, held_out_beta, mean_norm, rkhs_beta
 from sonde.models._calibration import Calibration
 from sonde.models._confidence import Confidence
-from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import KERNELS, RBF, Kernel, Linear, Matern32, Matern52
 from sonde.models._known_physics import KnownPhysics
 from sonde.models._prior import Prior
+from sonde.models._probabilistic import ProbabilisticEnsemble
+from sonde.models._relational import RelationalEnsemble
 
-MODELS: dict[str, type[Model]] = {"gp": GaussianProcess, "pe": ProbabilisticEnsemble, "auto": Auto}
+MODELS: dict[str, type[Model]] = {
+    "gp": GaussianProcess,
+    "pe": ProbabilisticEnsemble,
+    "relational": RelationalEnsemble,
+    "auto": Auto,
+}
 """Names of models for the command line."""
 
 __all__ = [
@@ -42,6 +48,7 @@ __all__ = [
     "Prior",
     "ProbabilisticEnsemble",
     "RKHSBeta",
+    "RelationalEnsemble",
     "held_out_beta",
     "mean_norm",
     "rkhs_beta",

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from sonde._internal.errors import SondeError
-from sonde.data import HELD_OUT_BLOCK, Data
+from sonde.data import HELD_OUT_BLOCK, Data, SystemSpec
 from sonde.models._base import JacobianPrediction, Model, Posterior, Prediction
-from sonde.models._ensemble import ProbabilisticEnsemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._kernels import Matern52
 from sonde.models._normaliser import Normaliser
+from sonde.models._probabilistic import ProbabilisticEnsemble
 from sonde.models._simulate import simulate_mean
 
 JUDGED = 0.2
@@ -60,6 +60,15 @@ class Auto(Model):
         """A short name for each candidate."""
         names = [_label(model) for model in self.candidates]
         return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
+
+    def check_system(self, spec: SystemSpec) -> None:
+        """Reject systems that one of the candidates cannot learn."""
+        for model in self.candidates:
+            model.check_system(spec)
+
+    def for_system(self, spec: SystemSpec) -> "Auto":
+        """The same with all candidates for the system."""
+        return replace(self, candidates=tuple(model.for_system(spec) for model in self.candidates))
 
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> AutoParams:
         """Initial params of all candidates; the first one is chosen."""

@@ -166,6 +166,28 @@ class Model(abc.ABC):
         """
         return
 
+    def for_system(self, spec: SystemSpec) -> "Model":
+        """The model with what it must know about a system, which an `Explorer` then learns with; by default the same model.
+
+        Args:
+            spec: The system, which `check_system` has accepted.
+        """
+        del spec
+        return self
+
+    def transferred(self, params: Any, spec: SystemSpec) -> Any:
+        """Params with which the model predicts another system as well, before any of its measurements.
+
+        Args:
+            params: Fitted params.
+            spec: The other system.
+        """
+        del params, spec
+        raise SondeError(
+            f"{type(self).__name__} has learned one system and says nothing of others; the model relational goes from one "
+            "number of objects to another"
+        )
+
     @property
     def ensemble_size(self) -> int:
         """Number of ensemble members (`Prediction.members`); 0 if there are none."""

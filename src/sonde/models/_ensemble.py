@@ -1,14 +1,16 @@
-"""Probabilistic ensembles: networks that agree where there are data and disagree elsewhere.
+"""What all ensembles share: networks that agree where there are data and disagree elsewhere.
 
 Each member is a network with two heads, the mean and the logarithm of the noise std of the change x' - x. It is trained by
 Gaussian likelihood from its own initial weights and in its own order of the data. The disagreement of the members is the
-epistemic std.
+epistemic std. `Ensemble` holds the settings of the training and the training itself. What a network is, what it sees of a state
+and what becomes of its outputs is left to subclasses.
 """
 
+import abc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any, Literal, NamedTuple, cast
 
 import equinox as eqx
@@ -20,12 +22,11 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 from sonde._internal.errors import SondeError, one_of, positive, whole
 from sonde.data import Data
 from sonde.models._affine import affine_members
-from sonde.models._base import UNROLL, JacobianPrediction, MemberPredictions, Model, Posterior, Prediction
+from sonde.models._base import Model, Prediction
 from sonde.models._batches import Span, in_passes, with_new
-from sonde.models._fused import FusedNetworks, fits, kernel_runs_on, processors_of
-from sonde.models._network import Network, over_members
+from sonde.models._fused import FusedNetworks
+from sonde.models._network import MemberNetwork, over_members
 from sonde.models._normaliser import SMALLEST_SPREAD, Normaliser
-from sonde.models._rows import in_rows
 from sonde.models._steps import in_chunks, one_by_one
 from sonde.models._training import some_rows, until_converged, validation_rows
 
@@ -33,15 +34,18 @@ SMALLEST_REST = 0.1
 """Least std, in stds of the targets, that an affine part leaves for the networks: their disagreement is in its units, and data
 of a small region, where the system seems affine, must not make them agree about all others."""
 SMALLEST_NOISE = 1e-6  # the information gain divides by the noise in single precision
+Average = Callable[[Array], Array]
 
 
 class EnsembleParams(eqx.Module):
     """Weights of the members, and the normalisation of their inputs and targets."""
 
-    networks: Network
+    networks: MemberNetwork
     """Networks of all members [E, ...]."""
     inputs: Normaliser
+    """Of what the networks see; objects that are alike share their numbers."""
     targets: Normaliser
+    """Of what they learn."""
     affine: Float[Array, "*seeds E dx dz"] | None = None
     """Coefficients of each member's affine part: change of the state per normalised input; None if there is no such part."""
     moments: Any = None
@@ -53,7 +57,7 @@ class EnsembleParams(eqx.Module):
 class _Member(eqx.Module):
     """What the training of one member starts from."""
 
-    network: Network
+    network: MemberNetwork
     moments: Any
     affine: Float[Array, "*E dx dz"] | None
     key: Key[Array, "*E"]
@@ -75,9 +79,16 @@ class _Rows(NamedTuple):
     """Rows from this one on are new; None if that makes no difference."""
 
 
+class MemberOutputs(NamedTuple):
+    """What the networks say of one point, in normalised units."""
+
+    means: Float[Array, "E dx"]
+    stds: Float[Array, "E dx"]
+
+
 @dataclass(frozen=True)
-class ProbabilisticEnsemble(Model):
-    """Ensemble of networks with mean and noise heads, whose disagreement is the epistemic std."""
+class Ensemble(Model):
+    """Settings and training of an ensemble of networks with mean and noise heads."""
 
     members: int = 5
     """Number of networks."""
@@ -112,14 +123,8 @@ class ProbabilisticEnsemble(Model):
     """Passes over the data after each round; with patience, at most."""
     max_steps: int = 20_000
     """Largest number of gradient steps after each round; it may end the passes early."""
-    affine: bool = True
-    """Fit an affine function in closed form, and train the networks on what it leaves. Each member draws its own from the
-    distribution of plausible ones."""
     warm_start: bool = True
     """Start each fit from the weights of the last one instead of new random ones."""
-    matmul_precision: Literal["half", "single"] = "half"
-    """Matrix products of predictions on NVIDIA GPUs. half: half precision with single-precision sums, several times faster.
-    single: as the device multiplies single-precision numbers. No difference on CPUs."""
     bootstrap: bool = False
     """Train each member on a bootstrap sample of the data (drawn with replacement) instead of all data."""
     optimiser: Literal["adamw", "adam"] = "adamw"
@@ -136,7 +141,6 @@ class ProbabilisticEnsemble(Model):
     def __post_init__(self):
         """Reject settings that cannot work."""
         one_of("setting of the model's noise", self.noise, ("learned", "fixed"))
-        one_of("setting of the model's matmul_precision", self.matmul_precision, ("half", "single"))
         one_of("setting of the model's optimiser", self.optimiser, ("adamw", "adam"))
         whole(
             "model",
@@ -186,35 +190,146 @@ class ProbabilisticEnsemble(Model):
         """Rows of each batch that are drawn from new measurements."""
         return round(self.new_share * self.batch_size)
 
+    # ---- what subclasses define
+
+    @property
+    def has_affine_part(self) -> bool:
+        """Whether an affine function is fitted in closed form, and the networks to what it leaves."""
+        return False
+
+    @abc.abstractmethod
+    def network_sizes(self, state_dim: int, input_dim: int) -> tuple[tuple[int, ...], ...]:
+        """Numbers of inputs, units and outputs of each fully connected network that a member has.
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            input_dim: Number of inputs beside the state.
+        """
+
+    def inputs_size(self, state_dim: int, input_dim: int) -> int:
+        """Number of inputs of a member.
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            input_dim: Number of inputs beside the state.
+        """
+        return state_dim + input_dim
+
+    @property
+    @abc.abstractmethod
+    def live_units(self) -> int:
+        """Activations of one member at one point that are held at the same time, roughly."""
+
+    @abc.abstractmethod
+    def new_networks(self, state_dim: int, input_dim: int, key: Key[Array, ""]) -> MemberNetwork:
+        """Random networks of all members [E, ...].
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            input_dim: Number of inputs beside the state.
+            key: Randomness of the weights.
+        """
+
+    @abc.abstractmethod
+    def no_normalisation(self, state_dim: int, input_dim: int) -> tuple[Normaliser, Normaliser]:
+        """Normalisers of inputs and targets before any data.
+
+        Args:
+            state_dim: Number of state dimensions dx.
+            input_dim: Number of inputs beside the state.
+        """
+
+    @abc.abstractmethod
+    def normalisers(self, data: Data) -> tuple[Normaliser, Normaliser]:
+        """Normalisers of inputs and targets by data.
+
+        Args:
+            data: Measurements of one seed.
+        """
+
+    @abc.abstractmethod
+    def inputs(self, normaliser: Normaliser, x: Float[Array, "*n dx"], u: Float[Array, "*n du"]) -> Float[Array, "*n dz"]:
+        """Compute what the networks see.
+
+        Args:
+            normaliser: That of the inputs.
+            x: States.
+            u: Inputs beside the state.
+        """
+
+    @abc.abstractmethod
+    def changes(self, x: Float[Array, "*n dx"], x_next: Float[Array, "*n dx"]) -> Float[Array, "*n dx"]:
+        """Compute what the networks learn, before normalisation.
+
+        Args:
+            x: States.
+            x_next: Next states.
+        """
+
+    def every_target(self, normaliser: Normaliser) -> Normaliser:
+        """The normaliser of the targets with a number for each of them.
+
+        Args:
+            normaliser: As in the params.
+        """
+        return normaliser
+
+    @abc.abstractmethod
+    def prediction(
+        self, params: EnsembleParams, x: Float[Array, " dx"], z: Float[Array, " dz"], outputs: MemberOutputs, average: Average
+    ) -> Prediction:
+        """Make a prediction of the networks' outputs.
+
+        Args:
+            params: The params.
+            x: State.
+            z: What the networks saw.
+            outputs: What they say.
+            average: Mean over the members.
+        """
+
+    def fused(self, networks: MemberNetwork) -> FusedNetworks | None:
+        """The networks for the fused GPU kernel, if it can take them and should.
+
+        Args:
+            networks: Networks with leading axes [*seeds, E].
+        """
+        del networks
+        return None
+
+    # ---- training
+
     def init(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> EnsembleParams:
         """Random weights, and no normalisation."""
-        inputs, targets = Normaliser.identity(state_dim + action_dim), Normaliser.identity(state_dim)
-        networks = self._new_networks(state_dim, action_dim, key)
-        affine = jnp.zeros((self.members, state_dim, state_dim + action_dim)) if self.affine else None
+        inputs, targets = self.no_normalisation(state_dim, action_dim)
+        networks = self.new_networks(state_dim, action_dim, key)
+        affine = jnp.zeros((self.members, state_dim, state_dim + action_dim)) if self.has_affine_part else None
         moments = jax.vmap(self._new_moments)(networks) if self.keep_optimiser_state else None
         return EnsembleParams(networks, inputs, targets, affine, moments, jnp.zeros((), int) if self.new_share else None)
 
     def fit(self, params: EnsembleParams, data: Data, filled: Int[Array, ""], key: Key[Array, ""]) -> EnsembleParams:
-        """Fit the affine part, and train all members on the rest, each in its own order of the data."""
+        """Fit the affine part if there is one, and train all members on the rest, each in its own order of the data."""
         mask = data.mask()
-        inputs = Normaliser.of_inputs(data, self.smallest_spread)
-        z, changes = inputs(data.inputs()), data.targets()
+        inputs, targets = self.normalisers(data)
+        z, changes = self.inputs(inputs, data.states, data.actions), self.changes(data.states, data.next_states)
         init_key, order_key, affine_key = jax.random.split(key, 3)
-        affine, targets = None, Normaliser.of_targets(data, self.smallest_spread)
-        if self.affine:
+        affine = None
+        if self.has_affine_part:
             affine, left = affine_members(z, changes, mask, self.members, affine_key)
             targets = Normaliser(targets.shift, jnp.maximum(left, SMALLEST_REST * targets.scale))
         networks = params.networks
         if not self.warm_start:
-            networks = self._new_networks(data.states.shape[1], data.actions.shape[1], init_key)
+            networks = self.new_networks(data.states.shape[1], data.actions.shape[1], init_key)
         # `filled` is the same for all seeds, so the largest numbers of steps are too
         shared = jnp.maximum(jnp.sum(replace(data, count=filled).mask()), 1)
         batches = -(-shared // self.batch_size)
 
         told = params.told if params.told is None or data.forgotten is None else params.told - data.forgotten
 
-        def train(loop: Callable[..., Any], member: _Member) -> tuple[Network, Any]:
-            y = targets(changes if member.affine is None else changes - z @ member.affine.T)
+        units = self.every_target(targets)
+
+        def train(loop: Callable[..., Any], member: _Member) -> tuple[MemberNetwork, Any]:
+            y = units(changes if member.affine is None else changes - z @ member.affine.T)
             rows = _Rows(z.astype(jnp.float32), y.astype(jnp.float32), mask, batches, told)
             return self._train(loop, member, rows)
 
@@ -223,7 +338,7 @@ class ProbabilisticEnsemble(Model):
         networks, moments = over_members(partial(train, one_by_one), members, elsewhere=partial(train, in_chunks))
         return EnsembleParams(networks, inputs, targets, affine, moments, data.total if self.new_share else None)
 
-    def _train(self, loop: Callable[..., Any], member: "_Member", data: "_Rows") -> tuple[Network, Any]:
+    def _train(self, loop: Callable[..., Any], member: "_Member", data: "_Rows") -> tuple[MemberNetwork, Any]:
         """Weights and optimiser state of one member after its training."""
         z, y, batches, optimiser = data.z, data.y, data.batches, self._optimiser()
         unseen = validation_rows(data.mask, member.number) if self.patience else jnp.zeros_like(data.mask)
@@ -245,7 +360,7 @@ class ProbabilisticEnsemble(Model):
             network, state = carry
             gradient = jax.grad(self._loss)(network, z[chosen], y[chosen])
             updates, state = optimiser.update(gradient, state, network)
-            return cast(Network, optax.apply_updates(network, updates)), state
+            return cast(MemberNetwork, optax.apply_updates(network, updates)), state
 
         start = member.network, self._new_moments(member.network) if member.moments is None else member.moments
         most = jnp.minimum(self.epochs * batches, self.max_steps)
@@ -263,16 +378,10 @@ class ProbabilisticEnsemble(Model):
         penalty = optax.add_decayed_weights(self.weight_decay)
         return optax.chain(penalty, optax.adam(self.learning_rate, eps=self.optimiser_epsilon))
 
-    def _new_moments(self, network: Network) -> Any:
+    def _new_moments(self, network: MemberNetwork) -> Any:
         # optax types its pytrees as nested containers of arrays, which does not include equinox modules
         weights: Any = network
         return self._optimiser().init(weights)
-
-    def condition(self, params: EnsembleParams, data: Data) -> "EnsemblePosterior":
-        """Posterior of the trained networks; it depends on the data only through their weights."""
-        del data
-        # predictions do not need what only the next fit does
-        return EnsemblePosterior(replace(params, moments=None, told=None), None, self)
 
     def heads(self, output: Float32[Array, "*batch out"]) -> tuple[Float32[Array, "*batch dx"], Float32[Array, "*batch dx"]]:
         """Mean and log noise std, in normalised units.
@@ -289,12 +398,7 @@ class ProbabilisticEnsemble(Model):
         # softplus(t) is slightly more than t: the factor brings the largest value back to the ceiling
         return mean, low + above * ((high - low) / math.log1p(math.exp(high - low)))
 
-    def _new_networks(self, state_dim: int, action_dim: int, key: Key[Array, ""]) -> Network:
-        outputs = state_dim if self.noise == "fixed" else 2 * state_dim
-        sizes = (state_dim + action_dim, *[self.width] * self.layers, outputs)
-        return jax.vmap(lambda k: Network.init(sizes, k, self.initial_scale))(jax.random.split(key, self.members))
-
-    def _error(self, network: Network, z: Array, y: Array, rows: Array) -> Float32[Array, ""]:
+    def _error(self, network: MemberNetwork, z: Array, y: Array, rows: Array) -> Float32[Array, ""]:
         """Logarithm of the error of one member's mean, averaged over outputs.
 
         The likelihood would end the training early: a noise head is sure of what it has seen long before the mean is learned.
@@ -303,87 +407,9 @@ class ProbabilisticEnsemble(Model):
         squared = jnp.sum((y - mean) ** 2, axis=0, where=rows[:, None]) / jnp.maximum(jnp.sum(rows), 1)
         return jnp.mean(0.5 * jnp.log(jnp.maximum(squared, 1e-12)))
 
-    def _loss(self, network: Network, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
+    def _loss(self, network: MemberNetwork, z: Float32[Array, "batch dz"], y: Float32[Array, "batch dx"]) -> Float32[Array, ""]:
         """Negative log-likelihood of one member, up to constants."""
         mean, log_std = self.heads(network(z))
         if self.noise == "fixed":  # mean squared error without the factor 1/2: the strength of an L2 penalty is relative to it
             return jnp.mean((y - mean) ** 2)
         return jnp.mean(0.5 * (y - mean) ** 2 * jnp.exp(-2 * log_std) + log_std)
-
-
-def _written_out_mean(values: Float[Array, "E dx"]) -> Float[Array, " dx"]:
-    return reduce(jnp.add, list(values)) / values.shape[0]
-
-
-class EnsemblePosterior(Posterior):
-    """Predictions of the members, and their mean and disagreement."""
-
-    params: EnsembleParams
-    fused: FusedNetworks | None
-    """The same networks for the fused GPU kernel, if it is used."""
-    model: ProbabilisticEnsemble = eqx.field(static=True)
-    together: bool = eqx.field(static=True, default=False)
-    """Whether all queries of a CPU's program are evaluated together (`models/_rows.py`)."""
-
-    def predict(self, x: Float[Array, " dx"], u: Float[Array, " du"]) -> Prediction:
-        """Predict with the mean and std of the members' means, and the root mean square of their noise stds."""
-        params = self.params
-        z = params.inputs(jnp.concatenate([x, u]))
-        one_by_one = lambda z: over_members(lambda network: network(z[None])[0], params.networks)
-        portable = partial(in_rows, params.networks) if self.together else one_by_one
-        mean, log_std = self.model.heads((self.fused or portable)(z))
-        scale, mean, std = params.targets.scale, mean.astype(x.dtype), jnp.exp(log_std)
-        if params.affine is not None:
-            mean = mean + params.affine @ z / scale
-        # written out on a GPU, where a reduction would be a kernel of its own
-        average = partial(jnp.mean, axis=0) if self.fused is None else _written_out_mean
-        centre, unchanged = average(mean), x + params.targets.shift
-        return Prediction(
-            mean=unchanged + scale * centre,
-            epistemic_std=scale * jnp.sqrt(average((mean - centre) ** 2)),
-            aleatoric_std=scale * jnp.sqrt(average(std**2)),
-            members=MemberPredictions(unchanged + scale * mean, scale * std),
-        )
-
-    @property
-    def ensemble_size(self) -> int:
-        """Number of members."""
-        return self.model.members
-
-    @property
-    def unroll(self) -> int:
-        """Steps of a plan that are compiled in a row."""
-        return 1 if self.fused is None else UNROLL
-
-    def specialise(self) -> "EnsemblePosterior":
-        """Use the fused kernel if the device that holds the weights can run it; on a CPU, evaluate all queries together."""
-        networks = self.params.networks
-        fast = self.model.matmul_precision == "half" and fits(networks) and kernel_runs_on(networks.weights[0])
-        fused = FusedNetworks.of(networks, processors_of(networks.weights[0])) if fast else None
-        on_cpu = all(device.platform == "cpu" for device in networks.weights[0].devices())
-        return EnsemblePosterior(self.params, fused, self.model, on_cpu)
-
-    def differentiable(self) -> "EnsemblePosterior":
-        """The networks themselves: the fused kernel has no gradients, and those of collected rows cost more."""
-        return EnsemblePosterior(self.params, None, self.model)
-
-    def member(self, index: Int[Array, ""]) -> "EnsemblePosterior":
-        """One member as an ensemble of its own."""
-        one = lambda tree: jax.tree.map(lambda leaf: leaf[index % self.model.members][None], tree)
-        params = replace(self.params, networks=one(self.params.networks), affine=one(self.params.affine))
-        return EnsemblePosterior(params, one(self.fused), self.model, self.together)
-
-    def predict_jacobian(
-        self, x: Float[Array, " dx"], u: Float[Array, " du"], key: Key[Array, ""], count: int
-    ) -> JacobianPrediction:
-        """Predict with the mean and std of the members' Jacobians, which are the samples."""
-        del key, count
-        plain = self.differentiable()
-
-        def means(x: Array, u: Array) -> Array:
-            members = plain.predict(x, u).members
-            assert members is not None
-            return members.means
-
-        samples = jnp.concatenate(jax.jacrev(means, argnums=(0, 1))(x, u), axis=-1)
-        return JacobianPrediction(jnp.mean(samples, axis=0), jnp.std(samples, axis=0), samples)

@@ -1,4 +1,4 @@
-"""A fused GPU kernel for the predictions of an ensemble; only `EnsemblePosterior.specialise` uses it.
+"""A fused GPU kernel for the predictions of an ensemble; only `EnsemblePosterior.specialise` and `Ensemble.fused` use it.
 
 Evaluated layer by layer, a network spends most of its time moving activations to memory and back. Here one kernel takes a tile
 of inputs through all layers of a member, and activations stay on the chip. Products take half-precision numbers (11 significant

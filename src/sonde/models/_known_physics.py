@@ -80,6 +80,11 @@ class KnownPhysics(Model):
             )
         self.model.check_system(spec)
 
+    def for_system(self, spec: SystemSpec) -> "KnownPhysics":
+        """The same with the model inside for the system; its angles have no range, because the physics has added its part."""
+        inner = spec if spec.layout is None else replace(spec, layout=spec.layout.unbounded())
+        return replace(self, model=self.model.for_system(inner))
+
     @property
     def informed(self) -> bool:
         """True: the physics predicts before there are data."""

@@ -1,5 +1,6 @@
-"""A small fully connected network in single precision."""
+"""Networks in single precision: what an ensemble's members may be, and the fully connected one."""
 
+import abc
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +61,28 @@ def over_members(function: Callable[..., Any], *trees: Any, elsewhere: Callable[
     return by_platform(*trees, cpu=one_by_one, default=jax.vmap(elsewhere or function))
 
 
-class Network(eqx.Module):
+Activation = Callable[[Array], Array]
+
+
+class MemberNetwork(eqx.Module):
+    """A function of one member of an ensemble."""
+
+    @property
+    def rows_per_input(self) -> int:
+        """Rows of activations that one input becomes in the widest part of the network."""
+        return 1
+
+    @abc.abstractmethod
+    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
+        """Evaluate the network.
+
+        Args:
+            z: Inputs.
+            swish: The activation; some devices have faster forms of it.
+        """
+
+
+class Network(MemberNetwork):
     """Fully connected layers with swish between them."""
 
     weights: tuple[Float32[Array, "..."], ...]
@@ -85,15 +107,17 @@ class Network(eqx.Module):
         weights = tuple(scale / (0.8796 * n**0.5) * part.reshape(n, m) for part, (n, m) in zip(parts, shapes, strict=True))
         return cls(weights, tuple(jnp.zeros(m, jnp.float32) for m in sizes[1:]))
 
-    def __call__(self, z: Float[Array, "batch inputs"]) -> Float32[Array, "batch outputs"]:
-        """Evaluate the network.
+    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
+        """Evaluate the network."""
+        return self.after_first(linear(z.astype(jnp.float32), self.weights[0]) + self.biases[0], swish)
+
+    def after_first(self, h: Float32[Array, "batch k"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
+        """Evaluate all layers but the first.
 
         Args:
-            z: Inputs.
+            h: Outputs of the first layer, before the activation.
+            swish: The activation.
         """
-        h = z.astype(jnp.float32)
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            h = linear(h, weight) + bias
-            if i + 1 < len(self.weights):
-                h = jax.nn.swish(h)
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            h = linear(swish(h), weight) + bias
         return h

@@ -10,30 +10,30 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Float32
 
-from sonde.models._network import Network, linear
+from sonde.models._network import MemberNetwork
 
 MOST_TOGETHER = 1024
-"""Rows up to which all members are evaluated at once."""
+"""Rows of activations up to which all members are evaluated at once."""
 LARGEST_TILE = 2048
-"""Rows that are taken through all layers of all members before the next ones."""
+"""Rows of activations that are taken through all layers of all members before the next ones."""
 
 
 @jax.custom_vjp
-def in_rows(networks: Network, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
+def in_rows(networks: MemberNetwork, z: Float[Array, " inputs"]) -> Float32[Array, "E outputs"]:
     """Outputs of each member for one input; under `vmap` all inputs are evaluated together.
 
     Args:
-        networks: Networks of all members [E, ...].
+        networks: MemberNetworks of all members [E, ...].
         z: Normalised input.
     """
     return _for_rows(networks, z.astype(jnp.float32)[None])[:, 0]
 
 
-def _forward(networks: Network, z: Array) -> tuple[Array, tuple[Network, Array]]:
+def _forward(networks: MemberNetwork, z: Array) -> tuple[Array, tuple[MemberNetwork, Array]]:
     return in_rows(networks, z), (networks, z)
 
 
-def _backward(saved: tuple[Network, Array], gradient: Array) -> tuple[Network, Array]:
+def _backward(saved: tuple[MemberNetwork, Array], gradient: Array) -> tuple[MemberNetwork, Array]:
     # of the networks one by one: planners, for which rows are collected, need no gradients
     plain = lambda networks, z: jax.vmap(_outputs, in_axes=(0, None))(networks, z.astype(jnp.float32)[None])[:, 0]
     return jax.vjp(plain, *saved)[1](gradient)
@@ -43,11 +43,11 @@ in_rows.defvjp(_forward, _backward)
 
 
 @jax.custom_batching.custom_vmap
-def _for_rows(networks: Network, z: Float32[Array, "rows inputs"]) -> Float32[Array, "E rows outputs"]:
+def _for_rows(networks: MemberNetwork, z: Float32[Array, "rows inputs"]) -> Float32[Array, "E rows outputs"]:
     rows, inputs = z.shape
-    if rows <= MOST_TOGETHER:
+    if rows * networks.rows_per_input <= MOST_TOGETHER:
         return jax.vmap(_outputs, in_axes=(0, None))(networks, z)
-    tiles = -(-rows // LARGEST_TILE)
+    tiles = -(-rows * networks.rows_per_input // LARGEST_TILE)
     size = -(-rows // tiles)
     z = jnp.pad(z, ((0, tiles * size - rows), (0, 0))).reshape(tiles, size, inputs)
     output = jax.lax.map(lambda tile: jax.lax.map(lambda network: _outputs(network, tile), networks), z)
@@ -65,7 +65,7 @@ def _(axis_size, in_batched, networks, z):
 
 
 @jax.custom_batching.custom_vmap
-def _for_seeds(networks: Network, z: Float32[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
+def _for_seeds(networks: MemberNetwork, z: Float32[Array, "seeds rows inputs"]) -> Float32[Array, "seeds E rows outputs"]:
     return jax.lax.map(lambda each: _for_rows(*each), (networks, z))
 
 
@@ -81,12 +81,11 @@ def _(axis_size, in_batched, networks, z):
     return jnp.moveaxis(output.reshape(*output.shape[:2], axis_size, rows, -1), 2, 0), True
 
 
-def _outputs(network: Network, z: Float32[Array, "rows inputs"]) -> Float32[Array, "rows outputs"]:
-    """`Network.__call__` with swish by tanh, which CPUs compute in fewer instructions than an exponential and a division."""
-    h = z
-    for i, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        h = linear(h, weight) + bias
-        if i + 1 < len(network.weights):
-            half = 0.5 * h
-            h = half + half * jnp.tanh(half)
-    return h
+def _outputs(network: MemberNetwork, z: Float32[Array, "rows inputs"]) -> Float32[Array, "rows outputs"]:
+    return network(z, _swish)
+
+
+def _swish(h: Array) -> Array:
+    """Swish by tanh, which CPUs compute in fewer instructions than an exponential and a division."""
+    half = 0.5 * h
+    return half + half * jnp.tanh(half)

@@ -20,7 +20,7 @@ from sonde.models import Auto
 from sonde.models._base import ROWS
 from sonde.models._beta import MAX_MEASUREMENTS, RKHSBeta
 from sonde.models._calibration import calibration_bytes
-from sonde.models._ensemble import ProbabilisticEnsemble
+from sonde.models._ensemble import Ensemble
 from sonde.models._gaussian_process import GaussianProcess
 from sonde.models._gp_posterior import low_rank_bytes
 from sonde.models._known_physics import learner_of
@@ -76,7 +76,8 @@ def memory_need(config: RunConfig, initial_rows: int = 0, accelerator: bool = Fa
         initial_rows: Number of initial measurements.
         accelerator: Whether it runs on an accelerator, which computes more side by side than a CPU.
     """
-    config = replace(config, model=learner_of(config.model))  # known physics takes little beside what learns its errors
+    # known physics takes little beside what learns its errors
+    config = replace(config, model=learner_of(config.model.for_system(config.spec)))
     sizes = _Sizes(config, config.data_capacity + initial_rows, accelerator)
     return MemoryNeed(tuple(sizes.lasting()), tuple(sizes.phases()))
 
@@ -169,7 +170,7 @@ class _Sizes:
     def params(self) -> int:
         """Bytes of one seed's params."""
         model = self.config.model
-        if not isinstance(model, ProbabilisticEnsemble):
+        if not isinstance(model, Ensemble):
             return sum(each.params() for each in self.candidates())
         moments = 2 if model.keep_optimiser_state else 0
         return (1 + moments) * model.members * self.member()
@@ -177,9 +178,8 @@ class _Sizes:
     def member(self) -> int:
         """Bytes of one network of an ensemble."""
         model = self.config.model
-        assert isinstance(model, ProbabilisticEnsemble)
-        outputs = self.state_dim * (1 if model.noise == "fixed" else 2)
-        return _network(self.input_dim, (model.width,) * model.layers, outputs)
+        assert isinstance(model, Ensemble)
+        return sum(map(_network, model.network_sizes(self.state_dim, self.config.spec.input_dim)))
 
     def centres(self) -> int:
         """Number of centres of each output of a Gaussian process."""
@@ -190,7 +190,7 @@ class _Sizes:
     def posterior(self) -> int:
         """Bytes of one seed's posterior."""
         model = self.config.model
-        if isinstance(model, ProbabilisticEnsemble):
+        if isinstance(model, Ensemble):
             return model.members * self.member()
         if not isinstance(model, GaussianProcess):
             return sum(each.posterior() for each in self.candidates())
@@ -204,7 +204,7 @@ class _Sizes:
             yield from each.phases()
         if isinstance(model, GaussianProcess):
             yield from self.gaussian_process(model)
-        if isinstance(model, ProbabilisticEnsemble):
+        if isinstance(model, Ensemble):
             yield Part("the training", self.training(model), "model.width, model.batch_size, seeds, or capacity")
         if config.confidence.holdout:
             yield Part("the recalibration", self.recalibration(), "seeds, or capacity; or turn holdout off")
@@ -232,11 +232,12 @@ class _Sizes:
             theory = DOUBLE * self.rows * (3 * self.rows + 3 * REACHABLE)
             yield Part("the theory's metrics", theory, "capacity, horizon or rounds")
 
-    def training(self, model: ProbabilisticEnsemble) -> int:
+    def training(self, model: Ensemble) -> int:
         """Bytes of the fit of an ensemble: the data in single precision and in random order, and the optimiser."""
         members = model.members if self.accelerator else 1
-        activations = SINGLE * model.batch_size * model.width * (model.layers + 1) * 3
-        per_row = 2 * SINGLE * (self.input_dim + self.state_dim) + members * 10 * DOUBLE
+        activations = SINGLE * model.batch_size * model.live_units * (model.layers + 1) * 3
+        seen = model.inputs_size(self.state_dim, self.config.spec.input_dim)
+        per_row = 2 * SINGLE * (seen + self.state_dim) + members * 10 * DOUBLE
         return self.seeds * (self.rows * per_row + members * (NETWORK_COPIES * self.member() + activations))
 
     def recalibration(self) -> int:
@@ -255,8 +256,8 @@ class _Sizes:
         model = self.config.model
         if isinstance(model, GaussianProcess):  # kernel rows; one output after the other on a CPU
             return 3 * DOUBLE * self.centres() * (self.state_dim if self.accelerator else 1)
-        if isinstance(model, ProbabilisticEnsemble):  # activations; one member after the other on a CPU
-            return 3 * SINGLE * model.width * (model.members if self.accelerator else 1)
+        if isinstance(model, Ensemble):  # activations; one member after the other on a CPU
+            return 3 * SINGLE * model.live_units * (model.members if self.accelerator else 1)
         return max((each.point() for each in self.candidates()), default=0)
 
     def planning(self, solver: Solver, imagination: Imagination, rollouts: int, horizon: int, prefix: str = "") -> Part:
@@ -286,13 +287,12 @@ class _Sizes:
         slots = max(1, min(solver.training_steps, solver.buffer // solver.transitions_per_step))
         row = SINGLE * (2 * self.full_dim + controls + 1)
         batches = solver.gradient_steps * solver.batch_size * (row + 2 * SINGLE * controls)
-        actor = _network(self.full_dim, solver.actor, 2 * controls)
-        critic = _network(self.full_dim + controls, solver.critic, 1)
+        actor = _network((self.full_dim, *solver.actor, 2 * controls))
+        critic = _network((self.full_dim + controls, *solver.critic, 1))
         imagine = solver.starts * (self.point() + solver.horizon * (row + DOUBLE * 3 * self.full_dim))
         return 2 * slots * solver.transitions_per_step * row + 2 * batches + NETWORK_COPIES * (actor + 3 * critic) + imagine
 
 
-def _network(inputs: int, hidden: tuple[int, ...], outputs: int) -> int:
+def _network(layers: tuple[int, ...]) -> int:
     """Bytes of the weights and biases of a network."""
-    layers = (inputs, *hidden, outputs)
     return SINGLE * sum((before + 1) * after for before, after in itertools.pairwise(layers))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from sonde._internal.errors import one_of
 from sonde.imagination import MemberChoice, MemberTrajectories, Optimistic
 from sonde.methods import Method
-from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble
+from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble, RelationalEnsemble
 from sonde.objectives import InformationGain, LogUncertainty
 from sonde.runs._config import RunConfig, TaskSettings
 from sonde.solvers import ICEM, SAC
@@ -201,6 +201,22 @@ FETCH_ENSEMBLE = ProbabilisticEnsemble(
     initial_scale=0.5,  # not in the tables, which only name the truncated normal
     smallest_spread=1e-6,  # not in the tables
 )
+# Not in the paper: as above, but that networks share what they learn of each block
+FETCH_RELATIONAL = RelationalEnsemble(
+    members=5,
+    layers=2,
+    width=128,
+    noise="fixed",
+    batch_size=256,
+    epochs=50,
+    max_steps=1_000_000,
+    patience=0,
+    learning_rate=3e-4,
+    weight_decay=5e-5,
+    optimiser="adam",
+    keep_optimiser_state=True,
+    smallest_spread=1e-6,
+)
 FETCH_SOLVER = ICEM(  # intrinsic phase
     samples=128,
     horizon=30,
@@ -237,6 +253,17 @@ FETCH_LITE_TASK_SETTINGS = (
     TaskSettings("pick-place", 50, replace(FETCH_LITE_SOLVER, horizon=15, aggregate="best")),
     TaskSettings("throw", 50, replace(FETCH_LITE_SOLVER, horizon=15, exponent=2.0)),
     TaskSettings("flip", 50, replace(FETCH_LITE_SOLVER, horizon=15, use_mean=False)),
+)
+FETCH_LITE = replace(
+    FETCH,
+    world=FetchConstruction(blocks=2, angles="continuous"),
+    rounds=10,
+    horizon=25,
+    evaluation_rollouts=4,
+    evaluate_every=10,
+    model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=100, learning_rate=1e-3),
+    solver=FETCH_LITE_SOLVER,
+    task_settings=FETCH_LITE_TASK_SETTINGS,
 )
 
 # a third of MOUNTAIN_CAR_SAC's gradient steps
@@ -302,16 +329,11 @@ PRESETS = {
     ),
     "fetch-construction": FETCH,
     # two blocks, shorter plans and rollouts, and smaller networks
-    "fetch-construction-lite": replace(
-        FETCH,
-        world=FetchConstruction(blocks=2, angles="continuous"),
-        rounds=10,
-        horizon=25,
-        evaluation_rollouts=4,
-        evaluate_every=10,
-        model=replace(FETCH_ENSEMBLE, layers=2, width=128, epochs=100, learning_rate=1e-3),
-        solver=FETCH_LITE_SOLVER,
-        task_settings=FETCH_LITE_TASK_SETTINGS,
+    "fetch-construction-lite": FETCH_LITE,
+    # networks that know of blocks, and angles without jumps
+    "fetch-relational": replace(FETCH, world=FetchConstruction(blocks=4, angles="continuous"), model=FETCH_RELATIONAL),
+    "fetch-relational-lite": replace(
+        FETCH_LITE, model=replace(FETCH_RELATIONAL, width=64, batch_size=128, epochs=50, learning_rate=1e-3)
     ),
     # smaller networks with more epochs, and less planning
     "swimmer-lite": replace(

@@ -293,5 +293,5 @@ def _checked_config(config: RunConfig) -> str:
 @double_precision
 def _check_model(config: RunConfig) -> None:
     """Reject settings of the model that do not fit the system, without computing anything."""
-    spec = config.spec
-    jax.eval_shape(lambda key: config.model.init(spec.state_dim, spec.input_dim, key), jax.random.key(0))
+    spec, model = config.spec, config.model.for_system(config.spec)
+    jax.eval_shape(lambda key: model.init(spec.state_dim, spec.input_dim, key), jax.random.key(0))

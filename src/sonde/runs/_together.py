@@ -87,7 +87,7 @@ class FitSizes:
         """
         spec, sizes, seen = config.spec, (config.data_capacity, config.steps), config.confidence
         known = seen.holdout, config.data, config.log, seen.window
-        return cls(config.model, spec.state_dim, spec.input_dim, *sizes, *known)
+        return cls(config.model.for_system(spec), spec.state_dim, spec.input_dim, *sizes, *known)
 
 
 def unlike(one: RunConfig, other: RunConfig) -> list[str]:

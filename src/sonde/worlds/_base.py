@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Key
 from sonde._internal.errors import SondeError
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
-from sonde.data import SystemSpec
+from sonde.data import StateLayout, SystemSpec
 from sonde.worlds._task import ConstraintFunction, Feedback, GoalTask, RewardFunction, Task
 from sonde.worlds._views import Coordinates, Plane
 
@@ -91,9 +91,14 @@ class World(abc.ABC):
         return self
 
     @property
+    def layout(self) -> StateLayout | None:
+        """How the state is made of an agent and equal objects, for models that use it; None where it is not."""
+        return None
+
+    @property
     def spec(self) -> SystemSpec:
-        """Names of states and actions: all that an `Explorer` needs to know about a world."""
-        return SystemSpec(self.state_names, self.action_names)
+        """Names of states and actions, and the layout: all that an `Explorer` needs to know about a world."""
+        return SystemSpec(self.state_names, self.action_names, layout=self.layout)
 
     @property
     def state_dim(self) -> int:

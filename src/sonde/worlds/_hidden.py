@@ -17,6 +17,7 @@ from jaxtyping import Array
 from sonde._internal.errors import SondeError, did_you_mean, whole
 from sonde._internal.metric_spec import MetricSpec
 from sonde._internal.precision import double_precision
+from sonde.data import StateLayout
 from sonde.worlds._base import HostWorld, JaxWorld, Simulators, Start, Stepped, Transitions, World
 from sonde.worlds._pendulum import Pendulum
 from sonde.worlds._sampling import visited_by_noise
@@ -227,6 +228,11 @@ class Delayed(_Wrapper):
     def episode_metrics(self, states: np.ndarray, next_states: np.ndarray) -> dict[str, float]:
         """Those of the system inside."""
         return self.world.episode_metrics(states, next_states)
+
+    @property
+    def layout(self) -> StateLayout | None:
+        """That of the system inside."""
+        return self.world.layout
 
     def project(self, x: Array) -> Array:
         """As the system inside."""

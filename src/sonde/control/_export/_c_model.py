@@ -6,9 +6,9 @@ import textwrap
 import numpy as np
 
 from sonde.control._export._header import CHECK, NETWORK, Header, calls_of_layers, result_of_layers
-from sonde.control._export._parts import ModelParts, parts_of
+from sonde.control._export._parts import ModelParts, parts_of, plain_networks
 from sonde.models import RBF, Kernel, Linear, Matern32, Matern52, Posterior
-from sonde.models._ensemble import EnsemblePosterior
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._gp_posterior import SMALLEST_VARIANCE, GPPosterior
 from sonde.models._kernels import PlusAffine
 
@@ -182,9 +182,10 @@ def _kernel(kernel: Kernel, width: int) -> str:
 
 def _ensemble(header: Header, core: EnsemblePosterior, parts: ModelParts) -> None:
     params, model, dim = core.params, core.model, parts.state_dim
-    layers = list(zip(params.networks.weights, params.networks.biases, strict=True))
+    networks = plain_networks(core)
+    layers = list(zip(networks.weights, networks.biases, strict=True))
     sizes = [dim + parts.input_dim, *(bias.shape[-1] for _, bias in layers)]
-    header.define(MEMBERS=params.networks.biases[0].shape[0])
+    header.define(MEMBERS=networks.biases[0].shape[0])
     header.layers([(np.asarray(weight), np.asarray(bias)) for weight, bias in layers])
     scale = np.asarray(params.targets.scale)
     if params.affine is not None:

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from sonde.control._export._graph import DOUBLE, FLOAT, Graph
-from sonde.control._export._parts import parts_of
+from sonde.control._export._parts import parts_of, plain_networks
 from sonde.models import RBF, Kernel, Linear, Matern32, Matern52, Posterior
-from sonde.models._ensemble import EnsemblePosterior
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._gp_posterior import SMALLEST_VARIANCE, GPPosterior
 from sonde.models._kernels import SQUARED_ZERO, PlusAffine
 from sonde.models._normaliser import Normaliser
@@ -130,7 +130,8 @@ def _ensemble(graph: Graph, core: EnsemblePosterior, z: str) -> _Predicted:
     """Members lead, [E, batch, ...]."""
     params, model = core.params, core.model
     h = graph.cast(z, FLOAT)
-    layers = list(zip(params.networks.weights, params.networks.biases, strict=True))
+    networks = plain_networks(core)
+    layers = list(zip(networks.weights, networks.biases, strict=True))
     for number, (weight, bias) in enumerate(layers):
         if number:
             h = graph.add("Mul", h, graph.add("Sigmoid", h))

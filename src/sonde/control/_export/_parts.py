@@ -8,9 +8,10 @@ from sonde._internal.errors import SondeError
 from sonde.models import RBF, Linear, Matern32, Matern52, Posterior
 from sonde.models._auto import AutoPosterior
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior
-from sonde.models._ensemble import EnsemblePosterior
+from sonde.models._ensemble_posterior import EnsemblePosterior
 from sonde.models._gp_posterior import GPPosterior
 from sonde.models._kernels import PlusAffine
+from sonde.models._network import Network
 from sonde.models._physics_posterior import KnownPhysicsPosterior
 
 
@@ -74,10 +75,27 @@ def parts_of(posterior: Posterior) -> ModelParts:
         raise SondeError(f"export: expected the posterior of a Gaussian process or a probabilistic ensemble, got {name}")
     if isinstance(posterior, GPPosterior):
         _check_kernel(posterior)
+    else:
+        plain_networks(posterior)
     parts = ModelParts(posterior, epistemic, aleatoric)
     if parts.core_targets.ndim != 1:
         raise SondeError("export: expected the posterior of one seed, got one with a leading axis of seeds; take a slice of it")
     return parts
+
+
+def plain_networks(core: EnsemblePosterior) -> Network:
+    """The networks of an ensemble; those of the relational one are rejected.
+
+    Args:
+        core: The posterior of the ensemble.
+    """
+    networks = core.params.networks
+    if not isinstance(networks, Network):
+        raise SondeError(
+            f"export: networks of {type(core.model).__name__} cannot be exported; expected a Gaussian process or a "
+            "probabilistic ensemble (model pe)"
+        )
+    return networks
 
 
 def _check_kernel(core: GPPosterior) -> None:

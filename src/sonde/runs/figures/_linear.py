@@ -12,6 +12,8 @@ from sonde.analysis import FrequencyResponse, StepResponse
 from sonde.runs.figures._style import STYLE, save_figure
 
 COLOUR = "#0072B2"
+MOST = 2.0
+"""How far a band is drawn beyond the mean, in units of the mean's range."""
 FLOOR = 1e-6
 """Magnitudes below this share of the largest one are not drawn."""
 
@@ -61,6 +63,9 @@ def draw_step_response(response: StepResponse, outputs: Sequence[str], inputs: S
             ax, at = axes[i, j], (slice(None), i, j)
             _band(ax, response.times, response.mean[at], response.band[:, *at])
             ax.axhline(0.0, color="0.55", linewidth=0.8)
+            low, high = response.mean[at].min(), response.mean[at].max()
+            room = MOST * max(high - low, 1e-12)  # a band that diverges would hide the mean
+            ax.set_ylim(max(ax.get_ylim()[0], low - room), min(ax.get_ylim()[1], high + room))
             ax.set(title=f"{inputs[j]} to {outputs[i]}", ylabel=outputs[i], xlim=(0, response.times[-1]))
             if i == rows - 1:
                 ax.set_xlabel("time")

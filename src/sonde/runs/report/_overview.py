@@ -19,6 +19,7 @@ from sonde.worlds import has_simulator
 KINDS = {
     "GaussianProcess": "a Gaussian process for each state dimension",
     "ProbabilisticEnsemble": "an ensemble of neural networks",
+    "RelationalEnsemble": "an ensemble of neural networks that share what they learn of each object",
     "Auto": "whichever of several models simulates unseen measurements best",
 }
 """What models are, in words."""

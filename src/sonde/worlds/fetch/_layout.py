@@ -7,6 +7,8 @@ Functions work on numpy and JAX arrays.
 
 from typing import Any
 
+from sonde.data import Body, StateLayout
+
 SECONDS_PER_STEP = 0.04
 GRIP_HOME = (1.3414, 0.7491, 0.5354)
 """Position of the grip at the start of an episode, to within a millimetre."""
@@ -38,6 +40,17 @@ def block_names(block: int) -> tuple[str, ...]:
         block: Index of the block.
     """
     return tuple(f"block {block} {what}{axis}" for what in ("", "angle ", "v", "spin ") for axis in AXES)
+
+
+def layout(blocks: int, bounded: bool) -> StateLayout:
+    """Return how the state is made of the robot and the blocks.
+
+    Args:
+        blocks: Number of blocks.
+        bounded: Whether angles lie in [-pi, pi].
+    """
+    robot = Body(ROBOT_DIM, position=(0, 1, 2))
+    return StateLayout(robot, Body(BLOCK_DIM, position=(0, 1, 2), rotation=(3, 4, 5), bounded=bounded), blocks)
 
 
 def block_states(x: Any) -> Any:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 
 from sonde._internal.errors import SondeError, one_of, positive
 from sonde._internal.metric_spec import MetricSpec
+from sonde.data import StateLayout
 from sonde.worlds._base import Transitions
 from sonde.worlds._mujoco import load_mujoco, stack_field
 from sonde.worlds._mujoco_renderer import Marker
@@ -31,6 +32,7 @@ from sonde.worlds.fetch._layout import (
     block_names,
     block_positions,
     grip_position,
+    layout,
     robot_names,
 )
 from sonde.worlds.fetch._scene import CAMERA, COLOURS, DOWNWARDS, SUBSTEPS, Scene, load_scene, rgb
@@ -135,6 +137,11 @@ class FetchConstruction(MujocoWorld):
     def state_names(self) -> tuple[str, ...]:
         """Lengths in m, angles in rad, velocities in m and rad per step."""
         return (*robot_names(), *(name for i in range(self.blocks) for name in block_names(i)))
+
+    @property
+    def layout(self) -> StateLayout:
+        """The robot is the agent, and the blocks are the objects."""
+        return layout(self.blocks, self.angles == "bounded")
 
     @property
     def action_names(self) -> tuple[str, ...]:

@@ -15,8 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 from sonde._internal.errors import SondeError
 from sonde._internal.measured import EXTREME, real_numbers
 from sonde._internal.past import NO_PAST, Past
-
-__all__ = ["Data", "Past", "SystemSpec", "Trajectory"]
+from sonde.data._layout import StateLayout
 
 HELD_OUT_BLOCK = 20
 """Consecutive measurements that are held out together."""
@@ -34,12 +33,18 @@ class SystemSpec:
     """A short name for each action dimension."""
     past: Past = NO_PAST
     """What of the past belongs to the state, besides the dimensions above; by default nothing."""
+    layout: StateLayout | None = None
+    """How the state is made of an agent and objects; None where that is not known or not so."""
 
     def __post_init__(self):
-        """Reject empty and ambiguous names."""
+        """Reject empty and ambiguous names, and a layout of another state."""
         for what, names in (("states", self.state_names), ("actions", self.action_names)):
             if not names or len(set(names)) != len(names) or not all(names):
                 raise SondeError(f"system: {what} must be names, at least one and all different, got {list(names)}")
+        if self.layout is not None and self.layout.state_dim != len(self.state_names):
+            raise SondeError(
+                f"system: the layout has {self.layout.state_dim} entries, and the state {len(self.state_names)} names"
+            )
 
     @classmethod
     def of_size(cls, state_dim: int, action_dim: int) -> "SystemSpec":
