@@ -11,7 +11,6 @@ import contextlib
 import itertools
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,6 +27,7 @@ from sonde._internal.randomness import for_purpose, round_keys
 from sonde.control import Controller
 from sonde.control._deadline import seconds_per_action
 from sonde.data import Data, SystemSpec, Trajectory
+from sonde.data._initial import initial_inputs
 from sonde.methods import Method
 from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
 from sonde.models._base import predict_many
@@ -411,34 +411,6 @@ class Explorer:
         self._warned = message
         self.data, self.recent, self.params, self.round = data, recent, params, round_number
         self.posterior, self.calibration = specialised, calibration
-
-
-def initial_inputs(measurements: Trajectory, spec: SystemSpec) -> Trajectory:
-    """Initial data [1, N, ...] with the past, as far as it was measured.
-
-    An episode ends where the measurements say so, and where the next row starts elsewhere. What came before its first rows is
-    unknown: it may have been cut out of a longer one. They are left out.
-
-    Args:
-        measurements: Transitions [1, N, ...].
-        spec: The system.
-    """
-    if not spec.past:
-        return measurements
-    breaks = (measurements.next_states[:, :-1] != measurements.states[:, 1:]).any(axis=-1)
-    ends = np.pad(breaks, ((0, 0), (0, 1)), constant_values=True)
-    if measurements.ended is not None:
-        ends |= measurements.ended
-    known = replace(measurements, terminated=None, truncated=ends).with_past(spec.past)
-    place = np.arange(ends.shape[1])
-    first = np.maximum.accumulate(np.where(np.append(True, ends[0, :-1]), place, 0))
-    kept = place - first >= spec.past.actions
-    if not kept.any():
-        raise SondeError(
-            f"initial data: no row has the {spec.past.actions} row(s) of its episode before it that belong to the state (delay "
-            f"{spec.past.delay}, history {spec.past.history}); give longer episodes, or leave the data out"
-        )
-    return Trajectory(known.states[:, kept], known.actions[:, kept], known.next_states[:, kept])
 
 
 class Told(NamedTuple):

@@ -10,7 +10,8 @@ from sonde._internal.files import write_atomically
 from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
 from sonde.data import SystemSpec, Trajectory
-from sonde.explorer import Explorer, initial_inputs
+from sonde.data._initial import initial_inputs
+from sonde.explorer import Explorer
 from sonde.runs._config import RunConfig
 from sonde.runs._initial_data import save_initial_data
 from sonde.runs._judgement import HeldOut, Judge, Judgement, judged, judgement_path, last_share
