@@ -371,7 +371,7 @@ def test_worlds_can_be_explored_by_name(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "--model NAME" in printed and "--world.processes" in printed
     assert call(monkeypatch, "list") == 0
-    printed = capsys.readouterr().out
+    printed = " ".join(capsys.readouterr().out.split())  # lines are as long as the terminal is wide
     assert "gym:ENV" in printed and "gym:FILE.py:NAME" in printed
     assert re.search(r"tasks of your own, as FILE\.py:NAME: reward\(x, u, x_next\)", printed)
 
