@@ -88,7 +88,7 @@ def test_explorers_that_are_at_different_rounds_or_of_different_sizes_are_not_fi
     trajectory = rollout(world, one.ask(), 6)
     two.tell(trajectory)
     for other in (two, larger):
-        with pytest.raises(SondeError, match="same model, holdout, capacity and number of measurements"):
+        with pytest.raises(SondeError, match="same model, holdout, capacity, window and measurements"):
             fit_together([Told.of(one, trajectory), Told.of(other, trajectory)])
 
 

@@ -35,7 +35,15 @@ reveal_type(sonde.preset("pendulum-gp").solver)
 reveal_type(sonde.explore(sonde.RunConfig(world=world), Path("run")))
 reveal_type(sonde.load_policy("policy.safetensors"))
 """
-REVEALED = ("Explorer", "Controller", "Trajectory", "int", "Solver", "Explorer", "DeployedPolicy")
+REVEALED = (
+    "Explorer",
+    "Controller",
+    "Trajectory",
+    "int",
+    "Solver",
+    "Explorer",
+    "DeployedPolicy | LinearFeedback | GainSchedule",
+)
 
 WRONG = {
     "explorer.py": "import sonde as s\ns.Explorer(s.METHODS['opax'], s.GaussianProcess(), s.ICEM(), 3, capacity=9)\n",

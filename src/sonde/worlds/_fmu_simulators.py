@@ -3,6 +3,7 @@
 An archive is unpacked once per process, into a temporary folder that is removed when the process ends.
 """
 
+import atexit
 import functools
 import io
 import math
@@ -177,7 +178,7 @@ def resolve(world: FmuSettings, interface: FmuInterface) -> Settings:
     return Settings(low, high, float(dt), tuple(_start_values(world, variables)))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.cache
 def _unpacked(file: str, digest: str) -> tempfile.TemporaryDirectory:
     """A folder with the content of an FMU, which is removed when the process ends."""
     content = read_limited(Path(file), MAX_FMU_BYTES)
@@ -190,6 +191,7 @@ def _unpacked(file: str, digest: str) -> tempfile.TemporaryDirectory:
     except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
         folder.cleanup()
         raise SondeError(f"{file} is no FMU, or is damaged: it cannot be unpacked ({first_line(error)})") from None
+    atexit.register(folder.cleanup)
     return folder
 
 
