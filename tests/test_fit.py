@@ -288,7 +288,8 @@ def test_command_fits_and_the_others_use_the_run(log, tmp_path, monkeypatch, cap
     assert "the last of 5 episodes (24 transitions)" in said and "Simulated 10 steps ahead" in said
     assert call(monkeypatch, "analyse", "run", "--samples", "20") == 0
     assert call(monkeypatch, "analyse", "run", "--at", "0,0", "--samples", "20", "--out", "at.json") == 0
-    assert json.loads((tmp_path / "at.json").read_text())["at"]["continuous"]["dt"] == 0.1
+    point = json.loads((tmp_path / "at.json").read_text())["at"]
+    assert point["continuous"]["dt"] == 0.1 and point["visited"]
     assert call(monkeypatch, "analyse", "run", "--out", "none/at.json") == 2
     assert "none does not exist; make it first" in capsys.readouterr().err
     assert call(monkeypatch, "report", "run", "--out", "report.html") == 0

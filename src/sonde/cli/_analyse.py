@@ -172,10 +172,11 @@ def _report(found: dict[str, Any], console: Console) -> Iterator[RenderableType]
     if "sensitivity" in found:
         growth = found["sensitivity"]
         factors = ", ".join(f"{factor:.3g}" for factor in growth["growth"])
-        yield (
+        along = (
             f"Along the last episode ({growth['steps']} steps) deviations at its start grow by factors {factors}: "
             f"at most {growth['rate']:+.3f} per step, as a logarithm"
         )
+        yield from wrapped(along, console.width)
     if "physics" in found:
         parameters = ", ".join(f"{name} {value:.5g} ± {std:.1g}" for name, (value, std) in found["physics"].items())
         yield f"Parameters of the known physics: {parameters}"
