@@ -14,7 +14,7 @@ from experiments.campaign.harness import Campaign, Outcome, Worker, read_journal
 from experiments.campaign.parts import PARTS
 from experiments.campaign.sandbox import Answer
 from sonde.data import Trajectory
-from sonde.runs import _measurements, _run, _store
+from sonde.runs import _folder, _measurements, _run
 from sonde.runs._metrics_file import saved_lines
 from sonde.runs._store import RunStore
 
@@ -96,7 +96,7 @@ def test_a_changed_number_that_is_not_noticed_is_found(prepared, home, monkeypat
 
     monkeypatch.setattr(mutations, "_damage", change)
     assert not faults("mutations", prepared, home, range(1))
-    monkeypatch.setattr(_store, "read_lines", lambda folder, rounds: saved_lines(folder))
+    monkeypatch.setattr(_folder, "read_lines", lambda folder, rounds: saved_lines(folder))
     assert {kind for kind, _ in faults("mutations", prepared, home, range(1))} == {"wrong"}
 
 

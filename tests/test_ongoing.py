@@ -115,7 +115,7 @@ def test_system_goes_on_from_the_same_place_after_a_round_that_failed(monkeypatc
 @pytest.mark.parametrize("world", [Pendulum(), GymWorld("Pendulum-v1")], ids=["jax", "gym"])
 def test_run_without_resets_is_resumed_bit_for_bit(world, tmp_path):
     tasks = ("swing-up",) if isinstance(world, Pendulum) else ()
-    config = replace(TINY, world=world, reset=False, seeds=2, evaluation_tasks=tasks, evaluate_every=bool(tasks))
+    config = replace(TINY, world=world, reset=False, seeds=2, evaluation_tasks=tasks, evaluate_every=len(tasks))
     whole = explore(config, tmp_path / "run")
     rounds = RunStore.open(tmp_path / "run").load_data(3)
     for one, following in itertools.pairwise(rounds):

@@ -439,8 +439,10 @@ def test_commands_that_need_no_simulator_work_and_others_are_rejected(finished, 
     with pytest.raises(SondeError, match=r"Sonde cannot run OwnSystem itself; continue with sonde\.Experiment"):
         _resume.main([str(finished)])
     (tmp_path / "rewards.py").write_text("def far(x, u, x_next):\n    return x_next[1]\n")
-    with pytest.raises(SondeError, match=r"OwnSystem has no simulator to evaluate on: run the policy of Experiment\.solve"):
-        _evaluate.main([str(finished), "--task", f"{tmp_path}/rewards.py:far"])
+    _evaluate.main([str(finished), "--task", f"{tmp_path}/rewards.py:far"])
+    assert "OwnSystem has no simulator, so this is what the model promises" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(SondeError, match="OwnSystem"):
+        _evaluate.main([str(finished), "--task", f"{tmp_path}/rewards.py:far", "--oracle"])
     _plot.main([str(finished), "--out", str(tmp_path / "curves.png")])
     assert (tmp_path / "curves.png").stat().st_size > 10_000
     _export.main([str(finished), "--out", str(tmp_path / "all.csv")])

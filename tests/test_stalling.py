@@ -105,5 +105,5 @@ def test_progress_report_and_figure_say_it(tmp_path, seeds):
     display.on_run_end()
     assert (str(sentence) in console.export_text()) == (sentence is not None)
 
-    drawn = " ".join(_warnings(grouped([store])))
+    drawn = " ".join(_warnings(grouped([store], lambda each: each.load_metrics())))
     assert drawn == (f"opax (1 seed): {sentence}" if sentence else "")

@@ -58,7 +58,7 @@ class Replayed:
 
     def ask(self, *_: Any) -> Any:
         """Plan nothing."""
-        return SimpleNamespace(policy=SimpleNamespace(to_bytes=lambda: None))
+        return SimpleNamespace(policy=SimpleNamespace(to_bytes=lambda: None), budget=None, checks=[])
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Annotated, Any, cast
 
 import tyro
 
-from sonde._internal.errors import SondeError
+from sonde._internal.errors import SondeError, positive
 from sonde._internal.user_code import with_absolute_path
 from sonde.cli._answers import GivenCommand
 from sonde.cli._choices import part_named
@@ -116,8 +116,9 @@ def _setup(chosen: EvaluateArguments, config: RunConfig) -> TaskSetup:
     if starts and chosen.rollouts is not None:
         raise SondeError("evaluate: each --start is a rollout of its own: leave --rollouts out")
     setup = config.task_setup(with_absolute_path(chosen.task))
-    rollouts = len(starts) or chosen.rollouts or setup.rollouts
-    setup = replace(setup, solver=chosen.solver, rollouts=rollouts, starts=starts)
+    rollouts = setup.rollouts if chosen.rollouts is None else chosen.rollouts
+    positive("evaluate", rollouts=rollouts)
+    setup = replace(setup, solver=chosen.solver, rollouts=len(starts) or rollouts, starts=starts)
     if chosen.oracle:
         check_oracle(setup.world)
     if chosen.robust and not has_simulator(setup.world):

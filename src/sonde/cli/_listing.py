@@ -61,9 +61,9 @@ def text() -> str:
 def _system_tables() -> dict[str, Any]:
     presets = [["name", "world", "model", "solver", "rounds", "steps"]]
     for name, config in PRESETS.items():
-        steps = f"{config.rollouts} x {config.horizon}" if config.rollouts > 1 else str(config.horizon)
         parts = _parts(config)
-        presets.append([name, world_label(config.world), parts["model"], parts["solver"], str(config.rounds), steps])
+        sizes = (str(config.rounds), str(config.steps))
+        presets.append([name, world_label(config.world), parts["model"], parts["solver"], *sizes])
     worlds = [["name", "tasks", "what it is"]]
     worlds += [[name, ", ".join(kind().tasks) or "your own", _summary(kind)] for name, kind in WORLDS.items()]
     return {
