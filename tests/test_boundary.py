@@ -25,9 +25,8 @@ from sonde.cli import _explore, _interrupts, _main
 from sonde.control import Controller, rollout
 from sonde.data import SystemSpec, Trajectory
 from sonde.methods import METHODS
-from sonde.runs import PRESETS, RunConfig
+from sonde.runs import PRESETS, RunConfig, read_measurements
 from sonde.runs._codec import from_json, to_json
-from sonde.runs._measurements import read_file
 from sonde.runs._store import RunStore
 from sonde.worlds import GymWorld, Pendulum, Simulators, Stepped
 from tiny import TINY
@@ -144,18 +143,18 @@ def test_long_header_is_rejected_at_once(tmp_path):
             file.write("some column," * 80_000)  # 96 MB without a line's end
     began = time.perf_counter()
     with pytest.raises(SondeError, match="a line has more than 1,000,000 characters"):
-        read_file(str(path), Pendulum())
+        read_measurements(str(path), Pendulum())
     assert time.perf_counter() - began < 1.0
 
 
 def test_many_columns_are_rejected_in_a_short_message(tmp_path):
     (tmp_path / "log.csv").write_text(",".join(f"c{i}" for i in range(100_000)) + "\n")
     with pytest.raises(SondeError, match="at most 10,000 columns, got 100,000"):
-        read_file(str(tmp_path / "log.csv"), Pendulum())
+        read_measurements(str(tmp_path / "log.csv"), Pendulum())
     (tmp_path / "log.csv").write_text(",".join(f"column {i}" for i in range(9_000)) + "\n")
     began = time.perf_counter()
     with pytest.raises(SondeError, match="and 8,980 more") as error:
-        read_file(str(tmp_path / "log.csv"), Pendulum())
+        read_measurements(str(tmp_path / "log.csv"), Pendulum())
     assert len(str(error.value)) < 2000 and time.perf_counter() - began < 1.0
 
 
