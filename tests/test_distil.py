@@ -195,4 +195,11 @@ def test_gains_are_deployed_from_their_file(monkeypatch, capsys, tmp_path):
     assert load_policy("copy.safetensors")(np.array([0.25, 0.5])) == [-0.75]
     assert call(monkeypatch, "deploy", "gains.safetensors", "--out", "gains.h", "--batch", "2") == 2
     assert call(monkeypatch, "deploy", "gains.safetensors", "--out", "gains.onnx", "--name", "k") == 2
-    assert call(monkeypatch, "deploy", "gains.safetensors", "--out", "1.h") == 2
+    capsys.readouterr()
+    for words, message in {
+        ("gains.safetensors", "--out", "1.h"): "begin with a letter, and 1.h does not: give them one with --name",
+        ("gains.safetensors", "--out", "none/a.h"): "none does not exist; make it first",
+        ("gains.h", "--out", "a.h"): "expected the folder of a run, or FILE.safetensors",
+    }.items():
+        assert call(monkeypatch, "deploy", *words) == 2
+        assert message in capsys.readouterr().err

@@ -15,6 +15,7 @@ from sonde import Experiment, GaussianProcess, OwnSystem, RunConfig, SondeError,
 from sonde._internal.past import NO_PAST, Past
 from sonde.models import Posterior, Prediction
 from sonde.runs import Judgement, fit
+from sonde.runs._folder import RunFolder
 from sonde.runs._judgement import AFFINE, BAND, MODEL, NOTHING, HeldOut, Judge, episode_begins, last_share
 from sonde.runs._run import build_explorer
 from sonde.runs._simulation import simulated
@@ -196,6 +197,12 @@ def test_run_is_judged_on_what_it_has_not_seen(fitted):
     assert (fitted.folder / "figures" / "fit.png").stat().st_size > 10_000
 
 
+def test_deviations_are_followed_along_the_last_episode_of_a_log(fitted):
+    last = RunFolder.open(fitted.folder).load_last()
+    np.testing.assert_array_equal(last.states[0], fitted.data.initial.states[96:])
+    np.testing.assert_array_equal(last.next_states[0], fitted.data.initial.next_states[96:])
+
+
 def test_checkpoint_holds_what_fitting_all_measurements_gives(fitted, config):
     """Bit for bit, as a run with the same initial data begins."""
     assert fitted.rounds == (0,) and fitted.round == 0 and fitted.data.rounds == ()
@@ -276,10 +283,15 @@ def test_command_fits_and_the_others_use_the_run(log, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     named = ("--states", "q", "v", "--actions", "u")
-    assert call(monkeypatch, "fit", str(log), *named, "--out", "run", *OPTIONS, *PLANNER) == 0
+    assert call(monkeypatch, "fit", str(log), *named, "--dt", "0.1", "--out", "run", *OPTIONS, *PLANNER) == 0
     said = capsys.readouterr().out
     assert "the last of 5 episodes (24 transitions)" in said and "Simulated 10 steps ahead" in said
     assert call(monkeypatch, "analyse", "run", "--samples", "20") == 0
+    assert call(monkeypatch, "analyse", "run", "--at", "0,0", "--samples", "20", "--out", "at.json") == 0
+    point = json.loads((tmp_path / "at.json").read_text())["at"]
+    assert point["continuous"]["dt"] == 0.1 and point["visited"]
+    assert call(monkeypatch, "analyse", "run", "--out", "none/at.json") == 2
+    assert "none does not exist; make it first" in capsys.readouterr().err
     assert call(monkeypatch, "report", "run", "--out", "report.html") == 0
     page = (tmp_path / "report.html").read_text()
     assert "120 measurements from logs were learned" in page and "Simulated 10 steps ahead" in page

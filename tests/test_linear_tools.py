@@ -34,9 +34,10 @@ from sonde.analysis import (
 from sonde.analysis._lqr import riccati
 from sonde.analysis._plausible import Plausible, at_least, plausible, stabilised
 from sonde.analysis._robust import robust_gain
-from sonde.cli._linear_report import matrix, number
+from sonde.cli._linear_report import matrix, number, point_report, regulator_report
 from sonde.control import GainSchedule, LinearFeedback
-from sonde.runs._linear_tools import numbers_in, place_in, weights_in
+from sonde.runs._analysis import AnalysisRequest, _regulators
+from sonde.runs._linear_tools import LinearRequest, described_point, numbers_in, place_in, weights_in
 from sonde.worlds import JaxWorld, Pendulum
 
 control = pytest.importorskip("control", reason="needs the extra control")
@@ -485,6 +486,24 @@ def test_weights_are_read(pendulum):
     with pytest.raises(SondeError, match="weights of the coordinates, ';' and weights of the actions"):
         weights_in("10,1", pendulum)
     assert list(numbers_in("1, 2", ("a", "b"), "x")) == [1, 2]
+
+
+def test_one_equilibrium_without_a_regulator_does_not_hide_those_of_others(line):
+    stuck = place_of(Linearisation(A, 0 * B, 0 * A, 0 * B, A[None], 0 * B[None]))
+    request, parts = AnalysisRequest(linear=LinearRequest(regulator=True)), [{}, {}]
+    (regulator,) = _regulators(line, (stuck, line.at(np.zeros(2))), parts, request)
+    assert parts[1]["lqr"]["gain"] == regulator.gain.tolist()
+    said = " ".join(regulator_report({}, parts[0]["lqr"], 80))
+    assert "No regulator: lqr: no gain stabilises" in said
+    with pytest.raises(SondeError, match="no gain stabilises"):
+        _regulators(line, (stuck,), [{}], AnalysisRequest(at="0,0", linear=LinearRequest(regulator=True)))
+
+
+@pytest.mark.parametrize("visited", [True, False])
+def test_a_point_that_was_never_visited_is_called_a_guess(line, visited):
+    found = {"coordinates": ["a", "b"], "actions": ["u"]}
+    place = described_point(line.at(np.zeros(2)), LinearRequest()) | {"visited": visited}
+    assert ("what follows is a guess" in " ".join(point_report(found, place, 80))) is not visited
 
 
 def test_wide_matrices_are_printed_in_blocks_that_fit():

@@ -286,6 +286,13 @@ def test_column_map_with_a_fault_is_refused(entries, message):
         LogFormat(columns=entries)
 
 
+@pytest.mark.parametrize("column", ["p (mm)", "'p (mm)'", "p"])
+def test_functions_take_columns_with_round_brackets_in_their_titles(column, tmp_path):
+    source = write(tmp_path / "a.csv", [(DT * k, 100 * k * DT, 0) for k in range(9)], "time,p (mm),u")
+    found = read(source, LogFormat(columns=(f"x=d/dt({column}) * 10", "u=u")))
+    assert found.states[:, 0] == pytest.approx(1)  # 0.1 m/s, times 10
+
+
 def test_column_map_must_speak_of_the_system(tmp_path):
     source = write(tmp_path / "a.csv", ramp(4))
     for entries, message in [
@@ -552,6 +559,19 @@ def test_check_needs_no_columns_to_say_what_there_is(tmp_path, monkeypatch, caps
     assert "there is no such file" in capsys.readouterr().out
 
 
+def test_a_log_without_a_known_clock_is_asked_for_it(tmp_path):
+    source = write(tmp_path / "a.csv", [(k, k, 0) for k in range(9)], "Zeit [ms],p [mm],u")
+    (finding,) = check_logs(source, LogFormat(columns=("x=p", "v=d/dt(p)", "u=u"))).findings
+    assert "there is no clock" in finding.text and r"--time-column (is it 'Zeit [ms]'?)" in finding.text
+    assert finding.text.count("'next p [mm]'") == 1
+
+
+def test_column_that_is_missing_is_likened_to_titles_without_their_units(tmp_path):
+    source = write(tmp_path / "a.csv", ramp(9), "time [s],position [mm],u")
+    (finding,) = check_logs(source, LogFormat(columns=("x=positon", "u=u"))).findings
+    assert "did you mean 'position [mm]' for 'positon'?" in finding.text
+
+
 def test_check_takes_a_system_by_name(tmp_path, monkeypatch, capsys):
     rows = [(DT * k, np.cos(k), np.sin(k), 0.1 * k, (-1) ** k) for k in range(9)]
     source = write(tmp_path / "a.csv", rows, "time,cos th,sin th,thdot,torque")
@@ -564,7 +584,9 @@ def test_check_takes_a_system_by_name(tmp_path, monkeypatch, capsys):
 def test_one_bad_file_among_good_ones_is_told_and_the_others_counted(tmp_path, monkeypatch, capsys):
     write(tmp_path / "good.csv", ramp(5))
     write(tmp_path / "bad.csv", [(0, 1, 5), (DT, 2, 5)])
-    assert call(monkeypatch, "data", "check", str(tmp_path / "*.csv"), "--json") == 0
+    assert call(monkeypatch, "data", "check", str(tmp_path / "*.csv")) == 2
+    assert "1 of 2 sources" in capsys.readouterr().out
+    assert call(monkeypatch, "data", "check", str(tmp_path / "*.csv"), "--json") == 2
     found = json.loads(capsys.readouterr().out)
     assert not found["usable"] and found["transitions"] == 4
     assert [one["transitions"] for one in found["sources"]] == [0, 4]

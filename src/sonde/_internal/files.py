@@ -38,6 +38,16 @@ def write_atomically(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
 
 
+def check_folder(path: Path) -> None:
+    """Reject a file whose folder does not exist, before work that would be lost.
+
+    Args:
+        path: Path of the file.
+    """
+    if not path.absolute().parent.is_dir():
+        raise SondeError(f"{path} cannot be written: the folder {path.absolute().parent} does not exist; make it first")
+
+
 def open_new(path: Path) -> BinaryIO:
     """Open a new file for writing; what has its name, such as a link or what a killed process left, is removed first.
 

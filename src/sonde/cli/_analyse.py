@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from sonde._internal.errors import SondeError
-from sonde._internal.files import write_atomically
+from sonde._internal.files import check_folder, write_atomically
 from sonde.cli._console import plain_console
 from sonde.cli._linear_report import point_report, regulator_report, wrapped
 from sonde.runs._store import RunStore
@@ -45,7 +45,7 @@ class AnalyseArguments:
     action: tuple[float, ...] = ()
     """Constant action under which equilibria are searched, or that of the point; zero by default."""
     dt: float | None = None
-    """Seconds per step, for A and B in continuous time; by default those of the world, if it says."""
+    """Seconds per step, for A and B in continuous time; by default those of the world or of the log, if given."""
     lqr: bool = False
     """Also design a linear-quadratic regulator there."""
     weights: str = ""
@@ -112,6 +112,9 @@ def _check(chosen: AnalyseArguments, store: RunStore) -> None:
             raise SondeError("--save-gain writes the regulator of one point: add --lqr or --robust, and --at")
         if chosen.save_gain.suffix != ".safetensors":
             raise SondeError(f"a gain cannot be written to {chosen.save_gain.name!r}: end its name in .safetensors")
+    for path in (chosen.out, chosen.save_gain, chosen.frequency_response, chosen.step_response):
+        if path is not None:
+            check_folder(path)
     for figure in (chosen.frequency_response, chosen.step_response):
         if figure is not None:
             from sonde.runs.figures import file_format
@@ -127,7 +130,7 @@ def _analysis(chosen: AnalyseArguments, store: RunStore) -> tuple[dict[str, Any]
     from sonde.runs._linear_tools import LinearRequest, check_request
     from sonde.runs._run import restore_explorer
 
-    dt = store.config.world.seconds_per_step if chosen.dt is None else chosen.dt
+    dt = store.config.world.seconds_per_step or store.config.log.dt if chosen.dt is None else chosen.dt
     linear = LinearRequest(dt, chosen.lqr, chosen.weights, chosen.robust)
     check_request(linear)
     config, explorer = store.config, restore_explorer(store)
@@ -169,10 +172,11 @@ def _report(found: dict[str, Any], console: Console) -> Iterator[RenderableType]
     if "sensitivity" in found:
         growth = found["sensitivity"]
         factors = ", ".join(f"{factor:.3g}" for factor in growth["growth"])
-        yield (
+        along = (
             f"Along the last episode ({growth['steps']} steps) deviations at its start grow by factors {factors}: "
             f"at most {growth['rate']:+.3f} per step, as a logarithm"
         )
+        yield from wrapped(along, console.width)
     if "physics" in found:
         parameters = ", ".join(f"{name} {value:.5g} ± {std:.1g}" for name, (value, std) in found["physics"].items())
         yield f"Parameters of the known physics: {parameters}"

@@ -14,6 +14,8 @@ from sonde.cli._console import plain_console
 from sonde.runs.logs import LogCheck, LogFormat, SourceCheck, check_logs
 from sonde.runs.logs._check import as_json
 
+NOTHING = "Nothing can be used yet"
+
 
 @dataclass
 class DataArguments:
@@ -44,7 +46,7 @@ def main(args: list[str]) -> None:
         print(json.dumps(as_json(found), indent=2))
     else:
         _print(found, plain_console())
-    if not found.transitions:
+    if not found.usable:
         raise SystemExit(2)
 
 
@@ -63,7 +65,10 @@ def _print(found: LogCheck, console: Console) -> None:
     step = "" if found.dt is None else f"; one step is {found.dt:.6g} s"
     episodes = sum(one.episodes for one in found.sources)
     text = f"To be used: {names}{found.transitions:,} transitions in {episodes:,} episodes{step}"
-    console.print(text if found.transitions else "Nothing can be used yet", markup=False)
+    if not found.usable:
+        unread = sum(any(finding.level == "error" for finding in one.findings) for one in found.sources)
+        text = f"Nothing can be used yet: {unread} of {len(found.sources)} sources cannot" if found.transitions else NOTHING
+    console.print(text, markup=False)
 
 
 def _table(one: SourceCheck) -> Table:

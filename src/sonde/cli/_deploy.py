@@ -21,7 +21,7 @@ class DeployArguments:
     model: bool = False
     """Write the learned model: mean, epistemic and aleatoric std of the next state."""
     seed: int | None = None
-    """Seed to write; the first by default."""
+    """Seed to write; the first by default. Of FILE.safetensors with several seeds: its position, from 0."""
     batch: int | None = None
     """Rows per call of an ONNX graph; any number by default."""
     name: str | None = None

@@ -77,7 +77,7 @@ def main(args: list[str]) -> None:
         run = fit(config, folder, **judging, overwrite=chosen.overwrite)
     assert run.judgement is not None
     for part in report(run.judgement):
-        console.print(part, soft_wrap=isinstance(part, str), highlight=False)
+        console.print(part, highlight=False)
     console.print(f"Run: {run.folder}", soft_wrap=True)
     console.print(f"Figure: {run.folder / 'figures' / 'fit.png'}", soft_wrap=True)
     say_report(RunStore.open(run.folder), console)

@@ -101,6 +101,10 @@ def point_report(found: dict[str, Any], place: dict[str, Any], width: int) -> It
         cells = numbers([[q] for q in place["point"]], [[std] for std in place["point_std"]])
         yield from matrix("equilibrium", names, ["here"], cells, width)
     yield from wrapped(f"under the action {action}", width)
+    if not place.get("visited", True):
+        yield from wrapped(
+            "No measurement is near this point: what follows is a guess, and its error bars may be too small.", width
+        )
     yield ""
     yield from linear_report("", names, inputs, place, width)
     low, high = place["spectral_radius_95"]
@@ -166,6 +170,10 @@ def regulator_report(found: dict[str, Any], regulator: dict[str, Any], width: in
         regulator: The regulator.
         width: Width of the console.
     """
+    if "none" in regulator:
+        yield ""
+        yield from wrapped(f"No regulator: {regulator['none']}", width)
+        return
     names, inputs = found["coordinates"], found["actions"]
     kind = "Regulator (LQR)" if regulator["promise"]["wanted"] is None else "Robust regulator (LQR)"
     diagonals = [np.diagonal(regulator["weights"][side]) for side in ("states", "actions")]

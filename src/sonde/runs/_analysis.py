@@ -30,6 +30,7 @@ from sonde.runs._linear_tools import (
     linear_part,
     place_in,
     regulator_of,
+    weights_in,
 )
 from sonde.runs._theory_metrics import rkhs_rule
 from sonde.theory import exact_information_gain, greedy_information, theorem_bound
@@ -264,9 +265,30 @@ def analysis_of(
     else:
         place = place_in(request.at, system, request.action, request.samples)
         places, parts, found["at"] = (place,), [part := described_point(place, request.linear)], part
+        part["visited"] = system.was_visited(place.point)
         truth = true_point(explorer, world, seed_index, place, request.linear) if request.truth else None
-    made = [regulator_of(system, place, request.linear) for place in places]
-    regulators = tuple(one for one in made if one is not None)
-    for part, regulator in zip(parts, regulators, strict=False):
-        part["lqr"] = described_regulator(regulator)
+    regulators = _regulators(system, places, parts, request)
     return Analysis(found | ({} if truth is None else {"truth": truth}), places, regulators)
+
+
+def _regulators(
+    system: LearnedSystem,
+    places: tuple[OperatingPoint | Equilibrium, ...],
+    parts: list[dict[str, Any]],
+    request: AnalysisRequest,
+) -> tuple[Regulator, ...]:
+    """The regulators that were asked for, which are added to the parts; of several equilibria, some may have none."""
+    weights_in(request.linear.weights, system)  # a fault in them is no property of an equilibrium
+    made = list[Regulator]()
+    for place, part in zip(places, parts, strict=True):
+        try:
+            regulator = regulator_of(system, place, request.linear)
+        except SondeError as error:
+            if request.at is not None:
+                raise
+            part["lqr"] = {"none": str(error)}
+            continue
+        if regulator is not None:
+            made.append(regulator)
+            part["lqr"] = described_regulator(regulator)
+    return tuple(made)

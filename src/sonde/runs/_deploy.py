@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from sonde._internal.errors import SondeError, did_you_mean
-from sonde._internal.files import write_atomically
+from sonde._internal.files import check_folder, write_atomically
 from sonde._internal.lockstep import one_seed
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import task_label
@@ -89,6 +89,8 @@ def controller_of(
         if task is not None:
             raise SondeError(f"deploy: {source} is one controller already: leave out --task")
         return load_policy(source, seed or 0)
+    if source.is_file():
+        raise SondeError(f"deploy: expected the folder of a run, or FILE.safetensors with a policy or gains, got {source}")
     if task is None:
         raise SondeError("deploy: name what to write: --task T for the policy of a task, --model for the learned model")
     index, label = _index(RunStore.open(source, allow_code), seed), task_label(task)
@@ -126,7 +128,7 @@ def _index(store: RunStore, seed: int | None) -> int:
 
 
 def check_out(out: Path, model: bool) -> None:
-    """Reject a file of a kind that cannot be written.
+    """Reject a file that cannot be written, before anything is computed.
 
     Args:
         out: The file.
@@ -137,6 +139,7 @@ def check_out(out: Path, model: bool) -> None:
         raise SondeError(
             f"deploy: {'a model' if model else 'a controller'} can be written to {', '.join(kinds)}, got {out.name!r}"
         )
+    check_folder(out)
 
 
 def write_for_deployment(
@@ -163,6 +166,8 @@ def write_for_deployment(
     if out.suffix == ".onnx":
         content = to_onnx(what, batch)
     elif out.suffix == ".h":
+        if name is None and not out.stem[:1].isalpha():
+            raise SondeError(f"deploy: names in C begin with a letter, and {out.name} does not: give them one with --name")
         content = to_c(what, name or re.sub(r"\W", "_", out.stem, flags=re.ASCII)).encode()
     else:
         assert isinstance(what, DeployedPolicy)

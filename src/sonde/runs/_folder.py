@@ -142,7 +142,7 @@ class RunFolder:
     def load_last(self) -> Trajectory:
         """Read the measurements of the last finished round [S, T, ...].
 
-        Of a run that was only fitted to measurements, they are the first episode of those, the same for all seeds.
+        Of a run that was only fitted to measurements, they are the last episode of those, the same for all seeds.
         """
         if finished := self.load_finished():
             return finished[-1]
@@ -150,9 +150,9 @@ class RunFolder:
         if measured is None:
             raise SondeError(f"{self.folder} has no finished round yet: run 'sonde resume {self.folder}' first")
         begins = np.flatnonzero((measured.next_states[:-1] != measured.states[1:]).any(axis=-1)) + 1
-        end = int(begins[0]) if len(begins) else len(measured.states)
+        start = int(begins[-1]) if len(begins) else 0
         arrays = (measured.states, measured.actions, measured.next_states)
-        return Trajectory(*(np.repeat(array[None, :end], len(self.seeds), axis=0) for array in arrays))
+        return Trajectory(*(np.repeat(array[None, start:], len(self.seeds), axis=0) for array in arrays))
 
     # Checkpoints and metrics
 

@@ -25,7 +25,7 @@ _ENTRY = re.compile(
     (?:\s+(?P<sign>[+-])\s*(?P<offset>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?))?""",
     re.VERBOSE,
 )
-_FUNCTION = re.compile(r"(cos|sin|unwrap|d/dt)\s*\(\s*(.*?)\s*\)\s*(.*)")
+_FUNCTION = re.compile(r"(cos|sin|unwrap|d/dt)\s*\(\s*(.*)\)\s*([^)]*)")
 EXAMPLE = "NAME=COLUMN, such as 'x1=position [mm]', 'u=voltage -24..24' or 'v=d/dt(position [mm])'"
 
 

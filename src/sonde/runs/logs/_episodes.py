@@ -198,9 +198,11 @@ def _smooth(recording: Recording, samples: _Samples, grid: np.ndarray | None, be
 def _check_finite(recording: Recording, samples: _Samples) -> None:
     bad = np.flatnonzero(~(np.abs(samples.values) <= EXTREME))
     if len(bad):
+        value = samples.values[bad[0]]
+        empty = " (an empty cell counts as nan)" if recording.row == "line" and np.isnan(value) else ""
         raise SondeError(
-            f"{recording.source}: {recording.row} {samples.rows[bad[0]]}, column {samples.column.source!r} (an empty cell "
-            f"counts as nan): expected a finite number, got {samples.values[bad[0]]:.6g}; repair or drop that row"
+            f"{recording.source}: {recording.row} {samples.rows[bad[0]]}, column {samples.column.source!r}{empty}: expected a "
+            f"finite number, got {value:.6g}; repair or drop that row"
         )
 
 

@@ -19,6 +19,7 @@ from sonde.runs.logs._format import NO_TIME, LogFormat
 from sonde.runs.logs._open import open_log
 from sonde.runs.logs._recording import LogFile, Recording, stated_unit
 from sonde.runs.logs._segments import check_dt
+from sonde.runs.logs._units import unit_named
 from sonde.worlds import World
 
 
@@ -193,10 +194,13 @@ def _next_columns(file: LogFile, states: Sequence[Column]) -> tuple[Column, ...]
 def _check_order(file: LogFile, recording: Recording, states: Sequence[Column]) -> None:
     """Reject a table of which nothing says that its rows follow each other."""
     if all(track.times is None and track.begins is None for track in recording.tracks):
-        error = file.missing([f"next {column.source}" for column in states])
+        nexts = list(dict.fromkeys(f"next {column.source}" for column in states))
+        timed = [title for title, text in file.columns().items() if (unit := unit_named(text or "")) and unit.base == "s"]
+        clock = f" (is it {quoted(timed)}?)" if timed else ""
         raise SondeError(
-            f"{error}; or, instead of next states, add a column {EPISODE!r} or a clock (--time-column): rows of one episode "
-            "follow each other; or say --time-column none if all rows are one step apart"
+            f"{file.source}: there is no clock, so nothing says that rows follow each other: name it with --time-column{clock}"
+            f"; or say --time-column none if all rows are one step apart; or add a column {EPISODE!r}, or next states as "
+            f"{quoted(nexts)}"
         )
 
 
@@ -229,7 +233,8 @@ def transitions_of(opened: Opened, world: World, log: LogFormat, dt: float | Non
 
     def place(name: str, row: int, column: int) -> str:
         where = f"{recording.row} {lines[name][row, column]}, column {titles[name][column]!r}"
-        return f"{where} (an empty cell counts as nan)" if recording.row == "line" else where
+        empty = recording.row == "line" and np.isnan(parts[name][row, column])
+        return f"{where} (an empty cell counts as nan)" if empty else where
 
     return Loaded(recording.source, checked(recording.source, parts, world, place), opened, tuple(findings))
 

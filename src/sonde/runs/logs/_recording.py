@@ -118,11 +118,12 @@ class LogFile(ABC):
         """
         known = list(self.columns())
         spare = [column for column in known[:1000] if f"next {column}" not in known]
-        hints = [f"found: {quoted(known)}"]
-        for name in names[:SHOWN]:
-            if close := nearest(name, spare):
+        bare = {bare_name(column): column for column in spare}
+        hints, lacking = [f"found: {quoted(known)}"], list(dict.fromkeys(names))
+        for name in lacking[:SHOWN]:
+            if close := nearest(name, spare) or bare.get(nearest(name, bare) or ""):
                 hints.append(f"did you mean {close!r} for {name!r}?")
-        return SondeError(f"{self.source}: missing column(s) {quoted(list(names))}; {'; '.join(hints)}")
+        return SondeError(f"{self.source}: missing column(s) {quoted(lacking)}; {'; '.join(hints)}")
 
 
 def array_and_index(column: str) -> tuple[str, int]:
