@@ -568,8 +568,8 @@ def test_a_log_without_a_known_clock_is_asked_for_it(tmp_path):
 
 def test_column_that_is_missing_is_likened_to_titles_without_their_units(tmp_path):
     source = write(tmp_path / "a.csv", ramp(9), "time [s],position [mm],u")
-    (finding,) = check_logs(source, LogFormat(columns=("x=positon", "u=u"))).findings
-    assert "did you mean 'position [mm]' for 'positon'?" in finding.text
+    (finding,) = check_logs(source, LogFormat(columns=("x=positions", "u=u"))).findings
+    assert "did you mean 'position [mm]' for 'positions'?" in finding.text
 
 
 def test_check_takes_a_system_by_name(tmp_path, monkeypatch, capsys):

@@ -233,7 +233,7 @@ class StateLayout:
             x: States.
 
         Returns:
-            Features of the agent [..., fa] and of the objects [..., count, fo].
+            Features of the agent [..., f_agent] and of the objects [..., count, f_object].
         """
         agent, objects = self.split(x)
         return Bodies(self.agent.features(agent), self.object.features(objects))
