@@ -466,6 +466,7 @@ def test_points_are_read_with_names_and_without(pendulum):
     "text, message",
     [
         ("th=1", "at: thdot is missing from 'th=1'"),
+        ("th=1,th=2,thdot=0", "at: expected each name once, got 'th=1,th=2,thdot=0'"),
         ("th=1,thdto=2", "at: unknown name 'thdto'; did you mean 'thdot'"),
         ("1", "at: expected 2 finite numbers, for th, thdot, got '1'"),
         ("1,x", "at: expected numbers for th, thdot, got '1,x'"),

@@ -41,6 +41,8 @@ def numbers_in(text: str, names: tuple[str, ...], what: str) -> np.ndarray:
     if any("=" in part for part in parts):
         split = [part.partition("=") for part in parts]
         pairs = {name.strip(): value.strip() for name, _, value in split}
+        if len(pairs) < len(parts):
+            raise SondeError(f"{what}: expected each name once, got {text!r}")
         for name in pairs.keys() - set(names):
             raise SondeError(f"{what}: unknown name {name!r};{did_you_mean(name, names)} expected {known}")
         if missing := [name for name in names if name not in pairs]:
