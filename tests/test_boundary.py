@@ -409,6 +409,16 @@ def wait_for(path: Path) -> None:
         time.sleep(0.02)
 
 
+def wait_until_begun(process: subprocess.Popen, seconds: float) -> None:
+    """On a busy machine a process may not have begun; before its first lines nothing of ours can answer Ctrl-C."""
+    used = Path(f"/proc/{process.pid}/stat")
+    while used.exists() and process.poll() is None:
+        ticks = sum(map(int, used.read_text().rpartition(")")[2].split()[11:13]))
+        if ticks >= seconds * os.sysconf("SC_CLK_TCK"):
+            return
+        time.sleep(0.01)
+
+
 def interrupted(command: list[str], after: float, tmp_path: Path, **environment: str) -> tuple[int, str, float]:
     """Press Ctrl-C after some seconds, or when the process is ready; the exit code, what was said, and how long it took."""
     process = subprocess.Popen(
@@ -424,6 +434,7 @@ def interrupted(command: list[str], after: float, tmp_path: Path, **environment:
         wait_for(tmp_path / "ready")
         after = 0.3
     time.sleep(after)
+    wait_until_begun(process, min(after, 0.15))
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes of a command
     began = time.perf_counter()
     said = process.communicate(timeout=60)[0]
