@@ -26,7 +26,7 @@ def read_measurements(source: str | Sequence[str], world: World, log: LogFormat 
     """Read measurements; what is left out, such as what surrounds lost samples, is warned of.
 
     Args:
-        source: One or several files, patterns such as logs/*.csv, folders, or minari:DATASET for local Minari datasets; each
+        source: One or several files, patterns such as `logs/*.csv`, folders, or minari:DATASET for local Minari datasets; each
             begins a new episode.
         world: The system that was measured.
         log: How logs are read: columns, units, clock.

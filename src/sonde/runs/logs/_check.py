@@ -99,7 +99,7 @@ def check_logs(sources: str | Sequence[str], log: LogFormat | None = None, world
     """Find out what logs hold and what would be used of them; faults are findings, not errors.
 
     Args:
-        sources: One or several files, patterns such as logs/*.csv, folders, or minari:DATASET.
+        sources: One or several files, patterns such as `logs/*.csv`, folders, or minari:DATASET.
         log: How they are read.
         world: The system that was measured; by default what the column map or the first source says.
 
