@@ -412,9 +412,9 @@ def wait_for(path: Path) -> None:
 def wait_until_begun(process: subprocess.Popen, seconds: float) -> None:
     """On a busy machine a process may not have begun; before its first lines nothing of ours can answer Ctrl-C."""
     used = Path(f"/proc/{process.pid}/stat")
-    while used.exists() and process.poll() is None:
-        ticks = sum(map(int, used.read_text().rpartition(")")[2].split()[11:13]))
-        if ticks >= seconds * os.sysconf("SC_CLK_TCK"):
+    while used.exists():  # also of a process that has ended, which is asked for its exit code later
+        state, *numbers = used.read_text().rpartition(")")[2].split()
+        if state == "Z" or sum(map(int, numbers[10:12])) >= seconds * os.sysconf("SC_CLK_TCK"):
             return
         time.sleep(0.01)
 
