@@ -411,8 +411,8 @@ def wait_for(path: Path) -> None:
 
 def wait_until_begun(process: subprocess.Popen, seconds: float) -> None:
     """On a busy machine a process may not have begun; before its first lines nothing of ours can answer Ctrl-C."""
-    used = Path(f"/proc/{process.pid}/stat")
-    while used.exists():  # also of a process that has ended, which is asked for its exit code later
+    used, end = Path(f"/proc/{process.pid}/stat"), time.monotonic() + 10
+    while used.exists() and time.monotonic() < end:  # also of a process that has ended, which is asked for its exit code later
         state, *numbers = used.read_text().rpartition(")")[2].split()
         if state == "Z" or sum(map(int, numbers[10:12])) >= seconds * os.sysconf("SC_CLK_TCK"):
             return
@@ -433,8 +433,9 @@ def interrupted(command: list[str], after: float, tmp_path: Path, **environment:
     if after == WHEN_READY:
         wait_for(tmp_path / "ready")
         after = 0.3
+    else:
+        wait_until_begun(process, 0.1)
     time.sleep(after)
-    wait_until_begun(process, min(after, 0.15))
     os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to all processes of a command
     began = time.perf_counter()
     said = process.communicate(timeout=60)[0]
