@@ -24,6 +24,7 @@ from sonde.runs._run import restore_explorer, run
 from sonde.runs._store import RunStore
 from sonde.solvers import Constraint, ControlProblem, PlanningPolicy, Safety, SafetySettings
 from sonde.solvers._fallback import admissible_or_fallback, initial_safe_state
+from sonde.solvers._icem import _at_once, _in_turn
 from sonde.solvers._safety import corner_sequences
 from sonde.worlds import Cheetah, GymWorld, MountainCar, Pendulum
 from tiny import TINY
@@ -111,10 +112,26 @@ def test_violations_add_up_over_the_steps(x64):
     # beyond the limit the margin says nothing more: the plan that gets there later is better
     problem = problem_with(lambda x, u, x_next: jnp.where(x_next[0] > LIMIT, -1.0, 1.0))
     plans = jnp.asarray([[[1.0]] * 6, [[0.5]] * 6, [[-1.0]] * 6])  # worst cases 0.4, 0.25 and at most 0 per step
-    found = problem.violations(jnp.zeros(2), plans, jax.random.key(0))
+    found = problem.violations(jnp.zeros(2), plans, jnp.ones((3, 1, 2)))
     thorough = jax.vmap(lambda plan: problem.worst_violation(jnp.zeros(2), plan))(plans)
     assert found.tolist() == thorough.tolist() == [4.0, 2.0, 0.0]  # from steps 3 and 5 on
     assert problem.worst_violation(jnp.zeros(2), jnp.full((3, 1), jnp.nan)) == np.inf
+
+
+def test_plans_are_judged_alike_on_processors_and_accelerators(x64):
+    problem, x = problem_with(first_below), jnp.zeros(2)
+    plans = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, (40, 6, 1))) + 0.4
+    ranks, corners = (
+        jnp.sum(plans, axis=(1, 2)).astype(jnp.float32).at[7].set(-jnp.inf),
+        problem.random_corners(40, jax.random.key(0)),
+    )
+    (pool, found), (others, expected) = (check(problem, x, 20, plans, ranks, corners) for check in (_in_turn, _at_once))
+    np.testing.assert_array_equal(pool, others)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    # in one dimension, opposite corners are everything: what is left is as the thorough check says
+    thorough = jax.vmap(lambda plan: problem.worst_violation(x, plan))(plans[pool])
+    np.testing.assert_allclose(found, thorough, atol=1e-6)
+    assert 7 not in pool and 0 < (found == 0).sum() < 20
 
 
 def fallback_of(name: str, left: int, feedback=None):

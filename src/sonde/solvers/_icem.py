@@ -6,6 +6,7 @@ iteration: of the previous step, shifted), selects the elites, and moves mean an
 the best one of all iterations of the step.
 """
 
+import functools
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -16,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Float32, Int, Key
 
 from sonde._internal.coloured_noise import coloured_noise
 from sonde._internal.errors import SondeError, one_of, positive
+from sonde._internal.platforms import by_platform
 from sonde.solvers._base import AnytimePlanner
 from sonde.solvers._problem import ControlProblem
 
@@ -48,6 +50,8 @@ class ICEMSearch(eqx.Module):
     """How far the best plan violates the constraints; 0 where there are none."""
 
 
+SCREENED = 2
+"""After a check at random corners, the best one of this many plans is also checked at the opposite corners."""
 FINALISTS = 2
 """Plans that are checked as thoroughly as the one that is acted on, after the last iteration, where there are constraints."""
 
@@ -221,10 +225,12 @@ class ICEM(AnytimePlanner):
         """The best plans, and how far they violate the constraints: admissible ones by value, then others by violation."""
         if problem.safety is None:
             return jax.lax.top_k(ranks, self.elites)[1], jnp.zeros(self.elites, jnp.float32)
-        violations = problem.violations(x, plans, jax.random.fold_in(key, 1))
-        violations = jnp.where(jnp.isfinite(ranks), violations, jnp.inf).astype(jnp.float32)
-        top = jnp.lexsort((-ranks, violations))[: self.elites]
-        return top, violations[top]
+        corners = problem.random_corners(len(plans), jax.random.fold_in(key, 1))
+        size = max(self.elites, len(plans) // SCREENED)
+        screen = lambda check: functools.partial(check, problem, x, size)
+        pool, violations = by_platform(plans, ranks, corners, cpu=screen(_in_turn), default=screen(_at_once))
+        top = _order(ranks[pool], violations)[: self.elites]
+        return pool[top], violations[top]
 
     def finish(self, search: ICEMSearch) -> tuple[Float[Array, "H dc"], ICEMState]:
         """Return the best plan, and the shifted mean and elites for the next step."""
@@ -234,6 +240,32 @@ class ICEM(AnytimePlanner):
 def _shifted(plan: Float[Array, "*plans H dc"]) -> Float[Array, "*plans H dc"]:
     """Plans for the next step; their last step is repeated."""
     return jnp.concatenate([plan[..., 1:, :], plan[..., -1:, :]], axis=-2)
+
+
+def _order(ranks: Float32[Array, " P"], violations: Float32[Array, " P"]) -> Int[Array, " P"]:
+    """Admissible plans by value, then the others by violation."""
+    return jnp.lexsort((-ranks, violations))
+
+
+def _violations(problem: ControlProblem, x: Array, plans: Array, ranks: Array, corners: Array) -> Float32[Array, " P"]:
+    """How far plans violate the constraints at these corners; infinity for those without a value."""
+    found = problem.violations(x, plans, corners)
+    return jnp.where(jnp.isfinite(ranks), found, jnp.inf).astype(jnp.float32)
+
+
+def _in_turn(problem: ControlProblem, x: Array, size: int, plans: Array, ranks: Array, corners: Array) -> tuple[Array, Array]:
+    """The plans that are best at some corners, and how far they violate the constraints there and at the opposite ones."""
+    first = _violations(problem, x, plans, ranks, corners)
+    pool = _order(ranks, first)[:size]
+    return pool, jnp.maximum(first[pool], _violations(problem, x, plans[pool], ranks[pool], -corners[pool]))
+
+
+def _at_once(problem: ControlProblem, x: Array, size: int, plans: Array, ranks: Array, corners: Array) -> tuple[Array, Array]:
+    """The same for accelerators, which check all plans at both corners sooner than one after the other."""
+    check = lambda corners: _violations(problem, x, plans, ranks, corners)
+    first, second = jax.vmap(check)(jnp.stack([corners, -corners]))
+    pool = _order(ranks, first)[:size]
+    return pool, jnp.maximum(first[pool], second[pool])
 
 
 def _best_of(problem: ControlProblem, x: Float[Array, " dx"], search: ICEMSearch, others: tuple[Array, ...]) -> ICEMSearch:

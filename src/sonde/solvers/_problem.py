@@ -230,23 +230,32 @@ class ControlProblem(eqx.Module):
         near_zero = functools.partial(rewards, perturbed)
         return worst_case(functools.partial(rewards, self), zero, self.imagination.adversary_steps, near_zero)
 
-    def violations(self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], key: Key[Array, ""]) -> Float[Array, " P"]:
-        """How far plans violate the constraints in the worst case among a few extreme particles, at random corners.
+    def random_corners(self, plans: int, key: Key[Array, ""]) -> Float[Array, "P C dx"]:
+        """Corners of [-1, 1]^dx for `violations`: half of the extreme particles; the others are at the opposite corners.
+
+        Args:
+            plans: Number of plans P.
+            key: Randomness.
+        """
+        assert self.safety is not None
+        return jax.random.rademacher(key, (plans, self.safety.particles // 2, self.state_dim), float)
+
+    def violations(
+        self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], corners: Float[Array, "P C dx"]
+    ) -> Float[Array, " P"]:
+        """How far plans violate the constraints in the worst case among a few extreme particles.
 
         Args:
             x: First state.
             plans: P plans of H steps.
-            key: Randomness.
+            corners: Where in the plausible region each particle of a plan is throughout.
 
         Returns:
             By how much the margins of all steps fall short of the one that is needed, in sum: of two plans that end in the same
             violation, the one that gets there later is better. 0 for plans that look admissible.
         """
         assert self.safety is not None
-        plans = plans[:, : self.safety.checked_steps(plans.shape[1])]
-        size = plans.shape[0], self.safety.particles // 2, 1, self.state_dim
-        corners = jax.random.rademacher(key, size, plans.dtype)
-        etas = jnp.concatenate([corners, -corners], axis=1)
+        plans, etas = plans[:, : self.safety.checked_steps(plans.shape[1])], corners.astype(plans.dtype)[:, :, None]
         return jax.vmap(lambda plan, eta: self._shortfall(self._extreme_margins(x, plan, eta)))(plans, etas)
 
     def worst_margin(self, x: Float[Array, " dx"], plan: Float[Array, "H dc"]) -> Float[Array, ""]:
