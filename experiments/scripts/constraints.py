@@ -2,7 +2,7 @@
 
     python -m experiments.scripts.constraints --out build/constraints                 # all cases, seeds 0 to 9
     python -m experiments.scripts.constraints --cases gp gp-free --seeds 4 --first-seed 100 --out build/development
-    python -m experiments.scripts.constraints --cases gp --limit 6 --every 1 --out build/six   # the task after every round
+    python -m experiments.scripts.constraints --cases gp --limit 6 --rounds 12 --every 1 --out build/six
 
 All cases plan 20 steps at every step with 50 samples (`--samples`) and 3 iterations. Where no plan is admissible, the pendulum
 brakes. Each case is a run in a folder of its own below `--out`; a run that is there is continued. At the end a table is
@@ -30,7 +30,7 @@ from sonde.worlds import Pendulum
 
 TASK = "swing-up"
 SETTINGS = SafetySettings(start="0.3", fallback="brake")
-ROUNDS, STEPS = 6, 100
+STEPS = 100
 PLANNER = ICEM(samples=50, elites=5, iterations=3)
 GP, PE = (replace(config, solver=PLANNER) for config in (SHORT_PLANS, preset("pendulum-pe-lite")))
 HELD_OUT = Confidence(holdout=0.2, beta_rule=BETA_RULES["held-out"])
@@ -62,7 +62,7 @@ def config_of(case: str, given: argparse.Namespace) -> RunConfig:
         case: Name of the case.
         given: Arguments of the command line.
     """
-    config = replace(CASES[case], rounds=ROUNDS, horizon=STEPS, evaluation_tasks=(TASK,), evaluate_every=given.every)
+    config = replace(CASES[case], rounds=given.rounds, horizon=STEPS, evaluation_tasks=(TASK,), evaluate_every=given.every)
     config = replace(config, seeds=given.seeds, first_seed=given.first_seed, solver=replace(PLANNER, samples=given.samples))
     return config if case.endswith("-free") else replace(config, constraints=constraints(given.limit), safety=SETTINGS)
 
@@ -151,9 +151,8 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=5.0, help="largest speed in rad/s")
     parser.add_argument("--samples", type=int, default=PLANNER.samples, help="plans sampled per iteration")
-    parser.add_argument(
-        "--every", type=int, default=ROUNDS, help="rounds between evaluations of the task; 0: none, nor the oracle"
-    )
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--every", type=int, default=6, help="rounds between evaluations of the task; 0: none, nor the oracle")
     given = parser.parse_args()
     for case in given.cases:
         explore(config_of(case, given), given.out / case)
