@@ -123,19 +123,20 @@ def draw(folder: Path, cases: Sequence[str], limit: float) -> Path:
         The path of the figure.
     """
     plt.rcParams.update({**STYLE, "figure.dpi": 120})
-    figure, axes = plt.subplots(1, len(cases), figsize=(4.2 * len(cases), 3.4), sharey=True, layout="constrained")
-    for ax, case in zip(np.atleast_1d(axes), cases, strict=True):
+    columns = min(len(cases), 2)
+    shape = -(-len(cases) // columns), columns
+    size = 4.2 * columns, 0.4 + 2.9 * shape[0]
+    figure, axes = plt.subplots(*shape, figsize=size, sharex=True, sharey=True, layout="constrained", squeeze=False)
+    for ax, case in zip(axes.flat, cases, strict=False):
         states = np.concatenate([part.next_states for part in RunStore.open(folder / case).load_finished()[1:]], axis=1)
         ax.axhspan(-limit, limit, color="#EEEEEE", zorder=0)
         ax.scatter(np.arctan2(states[..., 1], states[..., 0]), states[..., 2], s=1, color="#0072B2", rasterized=True)
         limited = "without a constraint" if case.endswith("-free") else f"|speed| <= {limit:g}"
-        ax.set(
-            title=f"{case.removesuffix('-free')}, {limited}",
-            xlabel="angle [rad], 0 upright",
-            xlim=(-np.pi, np.pi),
-            ylim=(-8.5, 8.5),
-        )
-    np.atleast_1d(axes)[0].set_ylabel("speed [rad/s]")
+        ax.set(title=f"{case.removesuffix('-free')}, {limited}", xlim=(-np.pi, np.pi), ylim=(-8.5, 8.5))
+    for ax in axes[-1]:
+        ax.set_xlabel("angle [rad], 0 upright")
+    for ax in axes[:, 0]:
+        ax.set_ylabel("speed [rad/s]")
     path = folder / "visited.png"
     figure.savefig(path)
     plt.close(figure)
