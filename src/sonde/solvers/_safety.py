@@ -51,8 +51,8 @@ class SafetySettings:
     margin: float = 0.0
     """Smallest margin that an admissible plan has at every step, in units of the constraints."""
     particles: int = 2
-    """Extreme particles of each sampled plan, in pairs at opposite corners; each costs as much as imagining the plan. The
-    second half of them is spared on the worse half of the plans."""
+    """Extreme particles of each sampled plan, in pairs at opposite corners; each costs as much as imagining the plan.
+    Plans that are among the worse half at the first corner of each pair are not checked at the other."""
     corners: int = 16
     """Extreme particles of the plan that is acted on: half of them at constant corners, half changing sides once."""
     search: Literal["particles", "adversary"] = "particles"
