@@ -2,7 +2,7 @@
 
     python -m experiments.scripts.constraints --out build/constraints                 # all cases, seeds 0 to 9
     python -m experiments.scripts.constraints --cases gp gp-free --seeds 4 --first-seed 100 --out build/development
-    python -m experiments.scripts.constraints --cases gp --limit 6 --rounds 12 --every 1 --out build/six
+    python -m experiments.scripts.constraints --cases gp --limit 6 --rounds 12 --every 3 --out build/six
 
 All cases plan 20 steps at every step with 50 samples (`--samples`) and 3 iterations. Where no plan is admissible, the pendulum
 brakes. Each case is a run in a folder of its own below `--out`; a run that is there is continued. At the end a table is
