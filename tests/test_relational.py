@@ -427,10 +427,10 @@ def test_relational_needs_at_most_half_of_the_data_on_pucks():
 
 
 def test_work_of_the_benchmark_is_counted_for_each_pair():
-    """Two objects and one pass, by hand; a way has 2 x (2 + 1 + 2 + 16) = 42 numbers, an object and the agent have 5 each."""
+    """Two objects and one pass, by hand; a way has 2 x (2 + 1 + 2 + 8) = 26 numbers, an object and the agent have 5 each."""
     model = model_of(2)
-    node, width = 52, 8
-    expected = [2 * 104 * width + 2 * 42 * width]  # messages of both pairs
+    node, width = 36, 8
+    expected = [2 * 72 * width + 2 * 26 * width]  # messages of both pairs
     expected += [2 * (node + width) * width, 2 * width * 4]  # the objects
     expected += [2 * node * width]  # messages to the agent
     expected += [(5 + width) * width, width * 3]  # the agent

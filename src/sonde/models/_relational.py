@@ -45,7 +45,7 @@ class RelationalEnsemble(Ensemble):
     """Layers of the messages between objects, and from them to the agent."""
     passes: int = 1
     """How often objects exchange messages within a step: with 2, an object feels what those that touch it feel."""
-    radial: int = 16
+    radial: int = 8
     """Radial basis functions of the distance of two bodies, by which a network sees contacts sharply; 0: positions only."""
     reach: float = 1.5
     """Distance at which the last of them is, in stds of all positions."""
