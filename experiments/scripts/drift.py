@@ -25,10 +25,10 @@ from sonde._internal.precision import double_precision
 from sonde._internal.randomness import round_keys
 from sonde.control import rollout
 from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate, normalised_score
-from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
 from sonde.models import Confidence
+from sonde.models._drift import CHANGED
 from sonde.runs import RunConfig, explore
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore

@@ -14,6 +14,9 @@ class Confidence:
     window: int | None = None
     """Learn from this many of the latest measurements of each seed, for systems that change; by default from all. The others
     stay on disk."""
+    forget_at_alarm: bool = False
+    """Learn from all measurements until the alarm of a change rings for a seed, in the round of the change; from then on, only
+    from that round and later ones, as if the run had begun with it. For systems that change rarely and at once."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see; the model is evaluated and recalibrated on them. 0 for none."""
     recalibrate: bool = False
@@ -38,6 +41,11 @@ class Confidence:
             )
         if self.beta_rule is not None:
             self.beta_rule.check(model, self.in_window(capacity), self.holdout, self.recalibrate)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether measurements may come to count no longer."""
+        return self.window is not None or self.forget_at_alarm
 
     def in_window(self, measurements: int) -> int:
         """How many of some measurements the model learns from.
