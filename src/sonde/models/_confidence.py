@@ -12,11 +12,11 @@ class Confidence:
     """Which measurements a model learns from, and settings of the confidence region around its mean."""
 
     window: int | None = None
-    """Learn from this many of the latest measurements of each seed, for systems that change; by default from all. The others
-    stay on disk."""
+    """Learn from this many of the latest measurements of each seed, for systems that change slowly; by default from all. The
+    others stay on disk."""
     forget_at_alarm: bool = False
-    """Learn from all measurements until the alarm of a change rings for a seed, in the round of the change; from then on, only
-    from that round and later ones, as if the run had begun with it. For systems that change rarely and at once."""
+    """Forget what was measured before the round in which the alarm rings; each seed does so by itself, and goes on as if its run
+    had begun with that round. For systems that change at once: until they do, nothing is forgotten. It stays on disk."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see; the model is evaluated and recalibrated on them. 0 for none."""
     recalibrate: bool = False
