@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from command_line import call
 from sonde import load
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
@@ -21,7 +22,7 @@ from sonde.runs._store import RunStore
 from sonde.runs._summary import how_it_ended
 from sonde.solvers import ICEM
 from sonde.worlds import OwnSystem
-from tiny import TINY
+from tiny import TINY, TINY_LENGTHS, TINY_SOLVER
 
 SPEC = SystemSpec.of_size(2, 1)
 FORGETS = Confidence(forget_at_alarm=True)
@@ -211,3 +212,18 @@ def test_experiment_that_forgot_goes_on_bit_for_bit_after_an_interruption(tmp_pa
     assert [row["drift"] for row in one.metrics] == [row["drift"] for row in other.metrics]
     assert str(how_it_ended(RunStore.open(parts))).endswith("in 1 of 2 seeds; what was measured before is forgotten.")
     assert len(other.data.transitions(0).states) == 5 * STEPS  # on disk is everything
+
+
+@pytest.mark.slow
+def test_command_line_forgets_and_says_what_does_not_go_with_it(tmp_path, monkeypatch, capsys):
+    folder = str(tmp_path / "run")
+    options = ["pendulum-gp-theory", *TINY_LENGTHS, *TINY_SOLVER, "--evaluate-every", "0", "--out", folder]
+    assert call(monkeypatch, "explore", *options, "--forget-at-alarm", "yes") == 2
+    assert "yes" in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert call(monkeypatch, "explore", *options, "--forget-at-alarm") == 0
+    rows = RunStore.open(tmp_path / "run").load_metrics()
+    assert [row["forgotten"] for row in rows] == [0, 0, 0]
+    assert not any(key.startswith("theory/") for row in rows for key in row)
+    capsys.readouterr()
+    assert call(monkeypatch, "analyse", folder, "--theory") == 2
+    assert "forgets at the alarm" in " ".join(capsys.readouterr().err.split())

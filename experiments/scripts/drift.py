@@ -39,7 +39,7 @@ from sonde.worlds import GymWorld, Pendulum
 Returns = tuple[np.ndarray, np.ndarray]
 """Returns of random actions and of the oracle [S]."""
 SETTINGS = {
-    "long": replace(preset("pendulum-gp-lite"), model=GaussianProcess(), horizon=200, evaluation_horizon=200),
+    "long": replace(preset("pendulum-gp-lite"), model=GaussianProcess(noise_floor=0.01), horizon=200),
     "short": SHORT_PLANS,
 }
 """long: rounds as long as Gymnasium's episodes, plans of 60 steps and the default model; short: 100 steps, plans of 20."""
