@@ -58,7 +58,8 @@ def swing_up(config: RunConfig, world: Pendulum, learned: Learned | None, round_
         learned: What the planner knows; None for random actions.
         round_number: The round that the random numbers are of.
     """
-    setup = TaskSetup.named(world, "swing-up", config.solver, config.evaluation_horizon)
+    solver = replace(config.solver, replan_every=1)  # also where exploration carries out several steps of a plan
+    setup = TaskSetup.named(world, "swing-up", solver, config.evaluation_horizon)
     keys, starts = (round_keys(config.seed_list, number) for number in (round_number, 0))
     return evaluate(setup, learned, keys, starts=starts).returns
 

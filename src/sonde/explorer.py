@@ -294,7 +294,8 @@ class Explorer:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
         """
         told = Told.of(self, trajectory)
-        told.learn(*fit_together([told]))
+        (params,) = fit_together([told])
+        self._set_state(told.data, params, self.round + 1, told.forgotten)
 
     @double_precision
     def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
