@@ -34,6 +34,7 @@ from sonde.models._drift import CHANGED
 from sonde.runs import RunConfig, explore, preset
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore
+from sonde.solvers import ICEM
 from sonde.worlds import GymWorld, Pendulum
 
 Returns = tuple[np.ndarray, np.ndarray]
@@ -58,6 +59,7 @@ def swing_up(config: RunConfig, world: Pendulum, learned: Learned | None, round_
         learned: What the planner knows; None for random actions.
         round_number: The round that the random numbers are of.
     """
+    assert isinstance(config.solver, ICEM)
     solver = replace(config.solver, replan_every=1)  # also where exploration carries out several steps of a plan
     setup = TaskSetup.named(world, "swing-up", solver, config.evaluation_horizon)
     keys, starts = (round_keys(config.seed_list, number) for number in (round_number, 0))
