@@ -43,18 +43,18 @@ def relational_layers(model: RelationalEnsemble, sizes: Sequence[tuple[int, ...]
 
     Args:
         model: The ensemble.
-        sizes: Sizes of its networks: those of the pairs and of the objects, pass by pass, what the agent is told, the agent.
+        sizes: Sizes of its networks (`RelationalEnsemble.network_sizes`).
         action_dim: Number of action dimensions.
     """
     graph, found = model.graph(action_dim), list[int]()
-    pairs = graph.count * (graph.count - 1)
+    pairs, of_agent = graph.count * (graph.count - 1), (2 * model.passes + 1, 2 * model.passes + 3)
     for number, own in enumerate(sizes):
         each = layers(list(own))
         if number < model.passes:  # the first layer takes what both objects are once for each of them, and the way between them
-            one = graph.count * (own[0] - graph.axes) * own[1] + pairs * graph.axes * own[1]
+            one = graph.count * (own[0] - graph.relative) * own[1] + pairs * graph.relative * own[1]
             found += [one, *(pairs * products for products in each[1:])]
         else:
-            found += [(1 if number + 1 == len(sizes) else graph.count) * products for products in each]
+            found += [(1 if number in of_agent else graph.count) * products for products in each]
     return found
 
 

@@ -52,6 +52,7 @@ navigation = {
             "notebooks/your-own-system",
             "notebooks/from-a-log",
             "notebooks/exploring-safely",
+            "notebooks/world-of-objects",
             "notebooks/new-method",
             "notebooks/*",
         ),

@@ -17,7 +17,7 @@ from sonde.data import Body, Data, StateLayout, SystemSpec
 from sonde.methods import METHODS
 from sonde.models import KnownPhysics, ProbabilisticEnsemble, RelationalEnsemble
 from sonde.models._network import Network
-from sonde.models._relational import RelationalNetwork
+from sonde.models._relational_network import RelationalNetwork
 from sonde.runs import preset
 from sonde.runs._memory import memory_need
 from sonde.solvers import ICEM
@@ -75,15 +75,29 @@ def forward(network: Network, z, member: int = 0) -> np.ndarray:
     return h
 
 
+def way(networks: RelationalNetwork, one, other, member: int, kinds=(0, 0)) -> np.ndarray:
+    """From one body (0: an object, 1: the agent) to another, now and after the step; positions have two axes and come first."""
+    graph, found, ends = networks.graph, [], [other[:2] - one[:2]]
+    if graph.coasting:
+        moved = [x[:2] + np.tanh(0.1 * forward(networks.alone[k], x, member)) for x, k in zip((one, other), kinds, strict=True)]
+        ends.append(moved[1] - moved[0])
+    for apart in ends:
+        found += [apart]
+        if graph.radial:
+            distance, centres = np.sqrt(apart @ apart + 1e-6), np.linspace(0, graph.reach, graph.radial)
+            found += [[distance], apart / distance, np.exp(-(((distance - centres) / (1.2 * centres[1])) ** 2))]
+    return np.concatenate(found)
+
+
 def written_out(networks: RelationalNetwork, agent, objects, member: int = 0) -> np.ndarray:
-    """One pass of one member for one input, object by object and pair by pair; positions have two axes and come first."""
-    nodes = [np.concatenate([o, agent, o[:2] - agent[:2]]) for o in objects]
+    """One pass of one member for one input, object by object and pair by pair."""
+    nodes = [np.concatenate([o, agent, way(networks, agent, o, member, (1, 0))]) for o in objects]
     found = []
     for i, node in enumerate(nodes):
         heard = np.zeros(networks.edges[0].weights[-1].shape[-1])
         for j, other in enumerate(nodes):
             if j != i:
-                pair = np.concatenate([node, other, objects[j][:2] - objects[i][:2]])
+                pair = np.concatenate([node, other, way(networks, objects[i], objects[j], member)])
                 heard += swish(forward(networks.edges[0], pair, member))
         found.append(forward(networks.objects[0], np.concatenate([node, heard]), member))
     told = sum(swish(forward(networks.touch, node, member)) for node in nodes)
@@ -109,9 +123,9 @@ def learned():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_network_agrees_with_one_written_out_pair_by_pair(x64, count):
-    networks = random_networks(count)
+@pytest.mark.parametrize(("count", "settings"), [(1, {}), (2, {"radial": 0}), (3, {}), (3, {"coasting": False})])
+def test_network_agrees_with_one_written_out_pair_by_pair(x64, count, settings):
+    networks = random_networks(count, **settings)
     rng = np.random.default_rng(0)
     agent, objects = rng.normal(size=(4, 5)), rng.normal(size=(4, count, 5))
     z = jnp.asarray(np.concatenate([agent, objects.reshape(4, -1)], axis=1))
@@ -123,7 +137,7 @@ def test_network_agrees_with_one_written_out_pair_by_pair(x64, count):
 
 def test_two_objects_computed_by_hand(x64):
     """Weights of 0 and 1 and no hidden layer of more than one unit, so that a pocket calculator gives the numbers."""
-    networks = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), random_networks(2, width=1))
+    networks = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), random_networks(2, width=1, radial=0, coasting=False))
     # an agent of (place, -, height, two inputs), objects of (place, -, number, cosine, sine): see the layout
     at = lambda network, layer, rows, value: replace(
         network,
@@ -149,7 +163,8 @@ def test_one_object_without_edges_is_a_plain_network(x64):
     rng = np.random.default_rng(3)
     agent, single = rng.normal(size=(6, 5)), rng.normal(size=(6, 5))
     found = networks(jnp.asarray(np.concatenate([agent, single], axis=1)))
-    seen = np.concatenate([single, agent, single[:, :2] - agent[:, :2]], axis=1)
+    first, pairs = jax.tree.map(lambda leaf: leaf[None], networks), zip(agent, single, strict=True)
+    seen = np.stack([np.concatenate([one, own, way(first, own, one, 0, (1, 0))]) for own, one in pairs])
     np.testing.assert_allclose(found[:, 3:], plain(jnp.asarray(seen)), rtol=1e-5, atol=1e-6)
 
 
@@ -280,7 +295,8 @@ def test_one_gradient_step_descends_the_error_of_the_networks_written_out(x64):
         rows = [written_out(networks, row[:5], row[5:].reshape(2, 5)) for row in z]
         return np.mean((np.asarray(rows) - y) ** 2)
 
-    for where in (lambda n: n.edges[0], lambda n: n.objects[0], lambda n: n.touch, lambda n: n.agent):
+    parts = (lambda n: n.edges[0], lambda n: n.objects[0], lambda n: n.touch, lambda n: n.agent)
+    for where in (*parts, lambda n: n.alone[0], lambda n: n.alone[1]):
         before, after = where(start.networks).weights[0][0], where(params.networks).weights[0][0]
         place = np.unravel_index(np.argmax(np.abs(after - before) * (np.abs(before) > 1e-3)), before.shape)
 
@@ -411,11 +427,12 @@ def test_relational_needs_at_most_half_of_the_data_on_pucks():
 
 
 def test_work_of_the_benchmark_is_counted_for_each_pair():
-    """Two objects and one pass: by hand, 2 x 24 and 2 x 2 numbers of pairs, 2 x 20 and 2 x 12 of objects, 10 of the agent."""
+    """Two objects and one pass, by hand; a way has 2 x (2 + 1 + 2 + 8) = 26 numbers, an object and the agent have 5 each."""
     model = model_of(2)
-    node, width = 12, 8
-    expected = [2 * 24 * width + 2 * 2 * width]  # messages of both pairs
+    node, width = 36, 8
+    expected = [2 * 72 * width + 2 * 26 * width]  # messages of both pairs
     expected += [2 * (node + width) * width, 2 * width * 4]  # the objects
     expected += [2 * node * width]  # messages to the agent
     expected += [(5 + width) * width, width * 3]  # the agent
+    expected += [2 * 5 * 32, 2 * 32 * 2, 5 * 32, 32 * 2]  # where both objects and the agent would be
     assert member_layers(model, 11, 2) == expected

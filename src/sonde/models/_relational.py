@@ -11,118 +11,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Array, Bool, Float, Float32, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from sonde._internal.errors import SondeError, whole
+from sonde._internal.errors import SondeError, positive, whole
 from sonde.data import Data, StateLayout, SystemSpec
 from sonde.data._layout import Bodies, joined
 from sonde.models._base import MemberPredictions, Prediction
 from sonde.models._ensemble import Average, Ensemble, EnsembleParams, MemberOutputs
 from sonde.models._ensemble_posterior import EnsemblePosterior
-from sonde.models._network import Activation, MemberNetwork, Network, linear
+from sonde.models._network import Network
 from sonde.models._normaliser import SMALLEST_ACTION_SPREAD, Normaliser
+from sonde.models._relational_network import Graph, RelationalNetwork
 
 NO_LAYOUT = (
     "the model relational needs to know what belongs to the agent and what to each object: give the world a `layout` "
     "(sonde.data.StateLayout), or use the model pe"
 )
-
-
-@dataclass(frozen=True)
-class Graph:
-    """Sizes of what the functions take and give."""
-
-    agent: int
-    """Numbers that describe the agent and its inputs."""
-    object: int
-    """Numbers that describe an object."""
-    count: int
-    """Number of objects."""
-    axes: int
-    """Numbers of a position, which come first; 0 if objects have none."""
-    placed_agent: bool
-    """Whether the agent has a position too."""
-    outputs: tuple[int, int]
-    """Entries of the agent, and of an object, in the state."""
-    heads: int
-    """Outputs for each entry: 1, or 2 with one for the noise."""
-
-    @property
-    def node(self) -> int:
-        """Numbers that describe an object and the agent as it sees it."""
-        return self.object + self.agent + (self.axes if self.placed_agent else 0)
-
-
-class RelationalNetwork(MemberNetwork):
-    """Functions of objects and agent, and the messages between them."""
-
-    edges: tuple[Network, ...]
-    """What an object tells another one, in each pass."""
-    objects: tuple[Network, ...]
-    """What becomes of an object after each pass."""
-    touch: Network
-    """What an object tells the agent."""
-    agent: Network
-    """What becomes of the agent."""
-    graph: Graph = eqx.field(static=True)
-
-    @property
-    def rows_per_input(self) -> int:
-        """One for each pair of objects, and one for each object."""
-        return self.graph.count**2
-
-    def __call__(self, z: Float[Array, "batch inputs"], swish: Activation = jax.nn.swish) -> Float32[Array, "batch outputs"]:
-        """Evaluate the network for rows of the agent's numbers, then those of each object."""
-        graph, z = self.graph, z.astype(jnp.float32)
-        agent, objects = z[:, : graph.agent], z[:, graph.agent :].reshape(-1, graph.count, graph.object)
-        nodes = state = self._nodes(agent, objects)
-        for number, (edge, node) in enumerate(zip(self.edges, self.objects, strict=True)):
-            messages = self._messages(edge, state, objects[..., : graph.axes], swish)
-            state = _of_rows(node, jnp.concatenate([state, messages], axis=-1), swish)
-            if number + 1 < len(self.objects):
-                state = jnp.concatenate([nodes, swish(state)], axis=-1)
-        told = jnp.sum(swish(_of_rows(self.touch, nodes, swish)), axis=-2)
-        of_agent = self.agent(jnp.concatenate([agent, told], axis=-1), swish)
-        # heads come last, so each body's are next to each other: put the means of all bodies first
-        of_agent = jnp.split(of_agent, graph.heads, axis=-1)
-        of_objects = jnp.split(state, graph.heads, axis=-1)
-        pairs = zip(of_agent, of_objects, strict=True)
-        return jnp.concatenate([joined(Bodies(one, others)) for one, others in pairs], axis=-1)
-
-    def _nodes(self, agent: Array, objects: Array) -> Float32[Array, "batch n node"]:
-        """Each object, the agent, and where the one is relative to the other."""
-        seen = jnp.broadcast_to(agent[:, None], (*objects.shape[:2], agent.shape[-1]))
-        axes = self.graph.axes if self.graph.placed_agent else 0
-        return jnp.concatenate([objects, seen, objects[..., :axes] - seen[..., :axes]], axis=-1)
-
-    def _messages(self, edge: Network, nodes: Array, positions: Array, swish: Activation) -> Float32[Array, "batch n width"]:
-        """Sum of what the others tell each object.
-
-        The first layer is linear in what both are, so it is computed once per object and not once per pair.
-        """
-        (batch, count, size), width = nodes.shape, edge.weights[-1].shape[-1]
-        if count == 1:
-            return jnp.zeros((batch, count, width), jnp.float32)
-        others = np.asarray([[j for j in range(count) if j != i] for i in range(count)])
-        flat, weight = nodes.reshape(-1, size), edge.weights[0]
-        received = linear(flat, weight[:size]).reshape(batch, count, 1, -1)
-        sent = linear(flat, weight[size : 2 * size]).reshape(batch, count, -1)[:, others]
-        h = received + sent + edge.biases[0]
-        if positions.shape[-1]:
-            apart = positions[:, others] - positions[:, :, None]
-            h += linear(apart.reshape(-1, apart.shape[-1]), weight[2 * size :]).reshape(h.shape)
-        told = swish(edge.after_first(h.reshape(-1, h.shape[-1]), swish))
-        return jnp.sum(told.reshape(batch, count, count - 1, width), axis=2)
-
-
-def _of_rows(network: Network, rows: Array, swish: Activation) -> Array:
-    """A network of rows [..., k]."""
-    return network(rows.reshape(-1, rows.shape[-1]), swish).reshape(*rows.shape[:-1], -1)
+ALONE_WIDTH = 32
+"""Hidden units of what says how far a body goes if nothing touches it."""
 
 
 @dataclass(frozen=True)
@@ -135,6 +45,12 @@ class RelationalEnsemble(Ensemble):
     """Layers of the messages between objects, and from them to the agent."""
     passes: int = 1
     """How often objects exchange messages within a step: with 2, an object feels what those that touch it feel."""
+    radial: int = 8
+    """Radial basis functions of the distance of two bodies, by which a network sees contacts sharply; 0: positions only."""
+    reach: float = 1.5
+    """Distance at which the last of them is, in stds of all positions."""
+    coasting: bool = True
+    """Whether networks also see where bodies would be after the step if nothing touched them, by a small learned function."""
     layout: Annotated[StateLayout | None, tyro.conf.Suppress] = None
     """How the state is made; None for the world's own, which an `Explorer` puts here."""
 
@@ -142,6 +58,9 @@ class RelationalEnsemble(Ensemble):
         """Reject settings that cannot work."""
         super().__post_init__()
         whole("model", edge_layers=self.edge_layers, passes=self.passes)
+        positive("model", reach=self.reach)
+        if self.radial:
+            whole("model", radial=self.radial)
 
     def check_system(self, spec: SystemSpec) -> None:
         """Reject systems whose state is not made of objects, or has a past in which they are mixed."""
@@ -201,17 +120,21 @@ class RelationalEnsemble(Ensemble):
             placed_agent=bool(agent.position),
             outputs=(agent.width, body.width),
             heads=1 if self.noise == "fixed" else 2,
+            radial=self.radial,
+            reach=self.reach,
+            coasting=self.coasting and bool(body.position),
         )
 
     def network_sizes(self, state_dim: int, input_dim: int) -> tuple[tuple[int, ...], ...]:
-        """Those of the messages and of the objects, pass by pass, then of the messages to the agent, and of the agent."""
+        """Of messages and objects, pass by pass, of messages to the agent, of the agent, and of what goes on alone."""
         graph, hidden, told = self.graph(input_dim), (self.width,) * self.layers, (self.width,) * self.edge_layers
         states = [graph.node + (self.width if number else 0) for number in range(self.passes)]
         ends = [self.width] * (self.passes - 1) + [graph.heads * graph.outputs[1]]
-        edges = tuple((2 * size + graph.axes, *told) for size in states)
+        edges = tuple((2 * size + graph.relative, *told) for size in states)
         objects = tuple((size + self.width, *hidden, end) for size, end in zip(states, ends, strict=True))
         agent = (graph.agent + self.width, *hidden, graph.heads * graph.outputs[0])
-        return (*edges, *objects, (graph.node, *told), agent)
+        alone = [graph.object, graph.agent][: (1 + graph.placed_agent) * graph.coasting]
+        return (*edges, *objects, (graph.node, *told), agent, *((size, ALONE_WIDTH, graph.axes) for size in alone))
 
     def new_networks(self, state_dim: int, input_dim: int, key: Key[Array, ""]) -> RelationalNetwork:
         """Random networks."""
@@ -219,8 +142,9 @@ class RelationalEnsemble(Ensemble):
 
         def member(key: Key[Array, ""]) -> RelationalNetwork:
             keys = jax.random.split(key, len(sizes))
-            *each, touch, agent = (Network.init(one, k, self.initial_scale) for one, k in zip(sizes, keys, strict=True))
-            return RelationalNetwork(tuple(each[:passes]), tuple(each[passes:]), touch, agent, graph)
+            each = tuple(Network.init(one, k, self.initial_scale) for one, k in zip(sizes, keys, strict=True))
+            touch, agent, *alone = each[2 * passes :]
+            return RelationalNetwork(each[:passes], each[passes : 2 * passes], touch, agent, tuple(alone), graph)
 
         return jax.vmap(member)(jax.random.split(key, self.members))
 
