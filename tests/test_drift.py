@@ -7,11 +7,12 @@ import pytest
 from scipy.stats import chi
 
 from sonde.data import SystemSpec, Trajectory
-from sonde.evaluation._drift import CHANGED, FEWEST, drift_warning, has_changed, median_known_error
+from sonde.evaluation._drift import drift_warning, has_changed
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
 from sonde.methods import METHODS
 from sonde.models import Confidence, GaussianProcess
+from sonde.models._drift import CHANGED, FEWEST, median_known_error
 from sonde.runs import RunConfig
 from sonde.runs._store import RunStore
 from sonde.runs._summary import how_it_ended
@@ -81,10 +82,21 @@ def test_sentence_names_the_round_of_the_change_and_what_to_do():
     history = [*rows(3, 0.2, 0.3), *rows(4, 14.0, 16.0), *rows(5, 3.0, None), *rows(6, 0.1, 0.1)]
     assert drift_warning(history, Confidence()) == (
         "The system seems to have changed in round 4, and in 1 later round: where the model was certain, it erred 15.0 times "
-        "as much as it promised in 2 of 2 seeds; let the model forget what came before (--window N), or start over."
+        "as much as it promised in 2 of 2 seeds; let the model forget what came before (--forget-at-alarm, or "
+        "--window N), or start over."
     )
     assert "once 200 measurements were made after the change" in str(drift_warning(history, Confidence(window=200)))
     assert drift_warning(rows(3, 0.2, 0.3), Confidence()) is None
+
+
+def test_sentence_of_a_run_that_forgets_speaks_of_every_seed_that_did():
+    history = [*rows(3, 0.2, 0.3, None), *rows(4, 14.0, 0.3, 0.2), *rows(5, 0.3, 9.0, None)]
+    assert drift_warning(history, Confidence(forget_at_alarm=True)) == (
+        "The system seems to have changed in round 4, and in 1 later round: where the model was certain, it erred 14.0 times "
+        "as much as it promised in 1 of 3 seeds; what was measured before is forgotten."
+    )
+    assert drift_warning(history, Confidence()) is None  # most seeds do not say so
+    assert drift_warning(rows(3, 0.2, None), Confidence(forget_at_alarm=True)) is None
 
 
 @pytest.mark.parametrize("value, said", [(9.0, True), (0.5, False)])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sonde import Experiment, Trajectory
+from sonde._internal.blocks import BLOCK, in_blocks
 from sonde.data import Data
-from sonde.evaluation._blocks import BLOCK, in_blocks
 from sonde.worlds import OwnSystem
 from tiny import TINY
 

@@ -8,10 +8,10 @@ import pytest
 
 from sonde._internal.errors import SondeError
 from sonde.data import Data, SystemSpec, Trajectory
-from sonde.evaluation._drift import CHANGED
 from sonde.explorer import Explorer, Told, fit_together
 from sonde.methods import METHODS
 from sonde.models import Confidence, GaussianProcess, ProbabilisticEnsemble
+from sonde.models._drift import CHANGED
 from sonde.runs import Experiment, explore
 from sonde.runs._memory import memory_need
 from sonde.runs._run import restore_explorer

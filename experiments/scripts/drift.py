@@ -1,12 +1,14 @@
-"""What a window and an alarm are worth when a system changes, and exploration without resets.
+"""What forgetting and an alarm are worth when a system changes, and exploration without resets.
 
-    python -m experiments.scripts.drift change --windows 200 0 --seeds 10 --out changed.json
+    python -m experiments.scripts.drift change --memory alarm 400 --seeds 10 --out changed.json
+    python -m experiments.scripts.drift change --settings short --memory 200 all --seeds 10 --out short.json
     python -m experiments.scripts.drift ongoing --rounds 4 --seeds 5 --out ongoing.json
 
-`change` explores the pendulum, whose mass doubles after round 3. For each window (0: none) it prints after each round the
-statistic of the alarm and the score of the swing-up: 0 is the mean return of random actions, 1 that of a planner that knows the
-equations as they are now. Without a window it also goes on with the system as it was. `ongoing` explores with and without
-resets, and resumes runs without resets on the equations and on Gymnasium's pendulum, which must give the same bits.
+`change` explores the pendulum, whose mass doubles after round 3. For each memory (`all` measurements, those since the last
+`alarm`, or a window of some) it prints after each round the statistic of the alarm and the score of the swing-up: 0 is the
+return of random actions, 1 that of a planner that knows the equations as they are now. Without a window it also goes on with
+the system as it was. `ongoing` explores with and without resets, and resumes runs without resets on the equations and on
+Gymnasium's pendulum, which must give the same bits.
 """
 
 import argparse
@@ -25,17 +27,23 @@ from sonde._internal.precision import double_precision
 from sonde._internal.randomness import round_keys
 from sonde.control import rollout
 from sonde.evaluation import Learned, TaskSetup, TrueDynamics, evaluate, normalised_score
-from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._metrics import prediction_errors
 from sonde.explorer import Explorer
-from sonde.models import Confidence
-from sonde.runs import RunConfig, explore
+from sonde.models import Confidence, GaussianProcess
+from sonde.models._drift import CHANGED
+from sonde.runs import RunConfig, explore, preset
 from sonde.runs._run import build_explorer, run
 from sonde.runs._store import RunStore
+from sonde.solvers import ICEM
 from sonde.worlds import GymWorld, Pendulum
 
 Returns = tuple[np.ndarray, np.ndarray]
 """Returns of random actions and of the oracle [S]."""
+SETTINGS = {
+    "long": replace(preset("pendulum-gp-lite"), model=GaussianProcess(noise_floor=0.01), horizon=200),
+    "short": SHORT_PLANS,
+}
+"""long: rounds as long as Gymnasium's episodes, plans of 60 steps and the default model; short: 100 steps, plans of 20."""
 CHANGES_AFTER = 3
 """The last round on the old system."""
 SOLVED = 0.9
@@ -51,7 +59,9 @@ def swing_up(config: RunConfig, world: Pendulum, learned: Learned | None, round_
         learned: What the planner knows; None for random actions.
         round_number: The round that the random numbers are of.
     """
-    setup = TaskSetup.named(world, "swing-up", config.solver, config.evaluation_horizon)
+    assert isinstance(config.solver, ICEM)
+    solver = replace(config.solver, replan_every=1)  # also where exploration carries out several steps of a plan
+    setup = TaskSetup.named(world, "swing-up", solver, config.evaluation_horizon)
     keys, starts = (round_keys(config.seed_list, number) for number in (round_number, 0))
     return evaluate(setup, learned, keys, starts=starts).returns
 
@@ -88,8 +98,10 @@ def go_on(explorer: Explorer, config: RunConfig, rounds: range, world: Pendulum,
     found = []
     for number in rounds:
         statistic = alarms(explorer, config, world)
-        row: dict[str, Any] = {"round": number, "mass": world.mass, "window": explorer.window, "drift": statistic.tolist()}
-        line = f"mass {world.mass:g}, window {explorer.window}, round {number}: drift {np.round(statistic, 2)}"
+        memory = memory_of(explorer.confidence)
+        row: dict[str, Any] = {"round": number, "mass": world.mass, "memory": memory, "drift": statistic.tolist()}
+        row["forgotten"] = explorer.forgotten.tolist()
+        line = f"mass {world.mass:g}, memory {memory}, round {number}: drift {np.round(statistic, 2)}"
         if reference is not None:
             returns = swing_up(config, world, Learned(explorer.posterior, explorer.recent), number)
             scores = normalised_score(returns, *reference)
@@ -100,26 +112,44 @@ def go_on(explorer: Explorer, config: RunConfig, rounds: range, world: Pendulum,
     return found
 
 
+def confidence_of(memory: str) -> Confidence:
+    """The settings of a memory: all, alarm, or the size of a window.
+
+    Args:
+        memory: Its name.
+    """
+    return Confidence(forget_at_alarm=memory == "alarm", window=int(memory) if memory.isdigit() else None)
+
+
+def memory_of(confidence: Confidence) -> str:
+    """The name of a memory.
+
+    Args:
+        confidence: Its settings.
+    """
+    return "alarm" if confidence.forget_at_alarm else str(confidence.window or "all")
+
+
 def change(args: argparse.Namespace) -> dict[str, Any]:
-    """Runs in which the mass changes, with each window, and without a window also the run in which it does not.
+    """Runs in which the mass changes, with each memory, and without a window also the run in which it does not.
 
     Args:
         args: Arguments of the command line.
     """
-    config = replace(SHORT_PLANS, rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
+    config = replace(SETTINGS[args.settings], rounds=args.rounds, seeds=args.seeds, first_seed=args.first_seed)
     before, after, references = Pendulum(), Pendulum(mass=args.mass), {}
     for world in (before, after):
         oracle, random = (swing_up(config, world, each, 1) for each in (Learned(TrueDynamics(world)), None))
         references[world.mass] = random, oracle
         print(f"mass {world.mass:g}: oracle {np.round(oracle)}, random {np.round(random)}", flush=True)
     rows, rest = [], range(CHANGES_AFTER + 1, config.rounds + 1)
-    for window in args.windows:
-        explorer = build_explorer(replace(config, confidence=Confidence(window=window or None)))
+    for memory in args.memory:
+        explorer = build_explorer(replace(config, confidence=confidence_of(memory)))
         rows += go_on(explorer, config, range(1, CHANGES_AFTER), before, None)
         rows += go_on(explorer, config, range(CHANGES_AFTER, CHANGES_AFTER + 1), before, references[before.mass])
         undisturbed = copy.copy(explorer)  # of which a round replaces what it changes
         rows += go_on(explorer, config, rest[: args.rounds_after], after, references[after.mass])
-        if not window:
+        if not memory.isdigit():
             rows += go_on(undisturbed, config, rest, before, None)
     kept = {mass: [each.tolist() for each in returns] for mass, returns in references.items()}
     return {"seeds": config.seed_list, "references": kept, "rounds": rows}
@@ -168,7 +198,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("change", "ongoing"))
     parser.add_argument("--mass", type=float, default=2.0)
-    parser.add_argument("--windows", type=int, nargs="+", default=[0, 200])
+    parser.add_argument("--settings", choices=tuple(SETTINGS), default="long")
+    parser.add_argument("--memory", nargs="+", default=["alarm"], help="all, alarm, or numbers of measurements")
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--rounds-after", type=int, default=2, help="rounds on the changed system")
     parser.add_argument("--seeds", type=int, default=10)

@@ -180,7 +180,8 @@ def told_play(explorer: Explorer, played: Play) -> Any:
     ends = np.zeros((seeds, *played.actions.shape[:2]), bool)
     ends[..., -1] = True
     rows = flat(played.states[:, :-1]), flat(played.actions), flat(played.states[:, 1:])
-    return explorer._with(explorer.data, Trajectory(*rows, truncated=ends.reshape(seeds, -1)))
+    told = explorer.inputs(Trajectory(*rows, truncated=ends.reshape(seeds, -1)))
+    return explorer._added(explorer.data, [told])
 
 
 def _sizes(rows: np.ndarray) -> tuple[int, int]:
@@ -218,7 +219,7 @@ def train(options: argparse.Namespace) -> None:
     explorer.params, began, steps = params, time.monotonic(), 0
     while steps < options.steps and time.monotonic() - began < options.limit:
         keys = for_purpose(round_keys(explorer.seeds, explorer.round), f"fit/{options.seed}")
-        told = Told(explorer, data, keys)
+        told = Told(explorer, data, keys, explorer.params, explorer.forgotten)
         told.learn(fit_together([told])[0])
         steps += options.part
         save_params(options.params, explorer.params)

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.precision import double_precision
 from sonde.control import RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
-from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._metrics import _predict_rounds, rank_correlation
 from sonde.explorer import Explorer
 from sonde.methods import METHODS

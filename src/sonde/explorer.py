@@ -8,6 +8,7 @@ for _ in range(10):
 """
 
 import contextlib
+import functools
 import itertools
 import warnings
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.compilation import QuickJit, compiled_meanwhile
 from sonde._internal.errors import SondeError, whole
 from sonde._internal.lockstep import lockstep
@@ -32,6 +34,7 @@ from sonde.methods import Method
 from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
 from sonde.models._base import predict_many
 from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
+from sonde.models._drift import CHANGED, median_known_error
 from sonde.models._outputs import seed_by_seed
 from sonde.solvers import CautiousPolicy, ControlProblem, RandomPolicy, Safety, Solver, solve
 from sonde.solvers._round_problem import round_problem
@@ -105,15 +108,17 @@ def _predict(posterior: Posterior, x, u) -> Prediction:
 class Explorer:
     """Learns a system by asking for experiments and being told their outcome; S seeds advance in lockstep.
 
-    What changes during a run is `data`, `params` and `round`, and nothing else; `recent`, `posterior` and `calibration` follow
-    from them.
+    What changes during a run is `data`, `forgotten`, `params` and `round`, and nothing else; `recent`, `posterior` and
+    `calibration` follow from them.
     """
 
     data: Data
     """Measurements of all seeds, with a leading axis S; where the past belongs to the state, it is the first part of the
     actions (`SystemSpec.input_names`)."""
     recent: Data
-    """Those of them that the model learns from: all, or the latest `window`."""
+    """Those of them that the model learns from: all, or those that are not `forgotten`, or the latest `window`."""
+    forgotten: np.ndarray
+    """How many measurements each seed forgot at an alarm [S] (`Confidence.forget_at_alarm`); they come first in `data`."""
     params: Any
     """The model's params, with a leading axis S."""
     posterior: Posterior
@@ -148,7 +153,7 @@ class Explorer:
             spec: Names of states and actions (`World.spec`, or `SystemSpec.of_size(dx, du)`).
             capacity: Number of transitions that each seed may collect.
             seeds: Independent repetitions that advance in lockstep.
-            confidence: The window of measurements to learn from, those that are held out, recalibration and the rule for beta.
+            confidence: Which measurements to learn from, which are held out, recalibration and the rule for beta.
         """
         whole("explorer", capacity=capacity)
         if len(seeds) == 0 or len(set(seeds)) != len(seeds):
@@ -168,8 +173,8 @@ class Explorer:
         self.seeds, self.capacity, self.initial, self.safety = tuple(seeds), capacity, 0, None
         self._fit_compiled = False
         self._warned: str | None = None  # Python's own filter forgets what it has shown whenever a library changes the filters
-        keys = for_purpose(round_keys(self.seeds, 0), "init")
-        self._set_state(self._empty(), _init(model, spec.state_dim, spec.input_dim, keys), 0)
+        self.round, self.forgotten = 0, np.zeros(len(seeds), int)
+        self._set_state(self._empty(), self._new_params(), 0)
 
     def constrain(self, safety: Safety) -> "Explorer":
         """Keep constraints in all rounds from now on.
@@ -289,7 +294,8 @@ class Explorer:
             trajectory: Measurements [S, T, ...], or [T, ...] with a single seed.
         """
         told = Told.of(self, trajectory)
-        self._set_state(told.data, *fit_together([told]), self.round + 1)
+        (params,) = fit_together([told])
+        self._set_state(told.data, params, self.round + 1, told.forgotten)
 
     @double_precision
     def compiling_fit(self) -> contextlib.AbstractContextManager[None]:
@@ -304,7 +310,7 @@ class Explorer:
         if self._fit_compiled:
             return contextlib.nullcontext()
         self._fit_compiled = True
-        told = Told(self, self.data, for_purpose(self.keys(), "fit"))
+        told = Told(self, self.data, for_purpose(self.keys(), "fit"), self.params, self.forgotten)
         return compiled_meanwhile(_fit_program(self.model), *_fit_arguments([told]))
 
     @double_precision
@@ -318,7 +324,8 @@ class Explorer:
             raise SondeError("explorer: give initial data before the first round is told")
         data = self._added(self.data, [self._for_all_seeds(measurements)])
         keys = for_purpose(self.keys(), "fit/existing")  # the name of the stream, which results depend on
-        self._set_state(data, *fit_together([Told(self, data, keys)]), 0)
+        (params,) = fit_together([Told(self, data, keys, self.params, self.forgotten)])
+        self._set_state(data, params, 0)
         self.initial = self.transitions
 
     def _for_all_seeds(self, measurements: Trajectory) -> Trajectory:
@@ -327,20 +334,28 @@ class Explorer:
         return Trajectory(repeat(checked.states), repeat(checked.actions), repeat(checked.next_states))
 
     @double_precision
-    def restore(self, trajectories: Sequence[Trajectory], params: Any, initial_data: Trajectory | None = None) -> None:
+    def restore(
+        self,
+        trajectories: Sequence[Trajectory],
+        params: Any,
+        initial_data: Trajectory | None = None,
+        forgotten: np.ndarray | None = None,
+    ) -> None:
         """Continue a saved run.
 
         Args:
             trajectories: Its measurements, one trajectory per round.
             params: The params after the last round.
             initial_data: The measurements that the run started from, if any.
+            forgotten: How many measurements each seed had forgotten at an alarm [S]; by default none.
         """
         data = self._empty()
         if initial_data is not None:
             data = self._added(data, [self._for_all_seeds(initial_data)])
         count = int(data.count[0])
-        data = self._with(data, *trajectories)
-        self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories))
+        data = self._added(data, [self.inputs(trajectory) for trajectory in trajectories])
+        forgotten = np.zeros(self.num_seeds, int) if forgotten is None else np.asarray(forgotten)
+        self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories), forgotten)
         self.initial = count
 
     @double_precision
@@ -365,9 +380,9 @@ class Explorer:
         empty = Data.empty(self.capacity, self.spec.state_dim, self.spec.input_dim)
         return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (self.num_seeds, *leaf.shape)), empty)
 
-    def _with(self, data: Data, *trajectories: Trajectory) -> Data:
-        """The data with measured rounds."""
-        return self._added(data, [self.inputs(trajectory) for trajectory in trajectories])
+    def _new_params(self) -> Any:
+        """Params of the model before any data."""
+        return _init(self.model, self.spec.state_dim, self.spec.input_dim, for_purpose(self.keys(), "init"))
 
     def inputs(self, trajectory: Trajectory) -> Trajectory:
         """Check measurements, and put the past before their actions if it belongs to the state.
@@ -392,11 +407,33 @@ class Explorer:
             )
         return data.append(whole.states, whole.actions, whole.next_states)
 
-    def _recent(self, data: Data) -> Data:
-        return data if self.window is None else data.latest(self.window)
+    def _recent(self, data: Data, forgotten: np.ndarray) -> Data:
+        kept = data.after(forgotten) if self.confidence.forget_at_alarm else data
+        return kept if self.window is None else kept.latest(self.window)
 
-    def _set_state(self, data: Data, params: Any, round_number: int) -> None:
-        recent = self._recent(data)
+    def _after_alarm(self, inputs: Trajectory) -> tuple[Any, np.ndarray]:
+        """What the fit of a round starts from: params, and how many measurements are forgotten [S].
+
+        Where the alarm of a change rings, they are those of a run that begins with this round.
+
+        Args:
+            inputs: The round, as the model is given it [S, T, ...].
+        """
+        if not self.confidence.forget_at_alarm or not self.transitions:
+            return self.params, self.forgotten
+        found = in_blocks(functools.partial(_predict, self.posterior), inputs.states, inputs.actions)
+        errors = np.abs(inputs.next_states - found.mean)
+        rings = median_known_error(errors, found.epistemic_std, found.aleatoric_std) > CHANGED
+        if not rings.any():
+            return self.params, self.forgotten
+        # in numpy: compiled code would be compiled when the alarm first rings
+        start_over = lambda new, old: jnp.asarray(np.where(rings.reshape(-1, *[1] * (old.ndim - 1)), new, old))
+        params = jax.tree.map(start_over, self._new_params(), self.params)
+        return params, np.where(rings, self.transitions, self.forgotten)
+
+    def _set_state(self, data: Data, params: Any, round_number: int, forgotten: np.ndarray | None = None) -> None:
+        forgotten = self.forgotten if forgotten is None else forgotten
+        recent = self._recent(data, forgotten)
         posterior, calibration = _condition(self.model, params, recent, self.confidence)
         specialised = posterior.specialise()
         if not _all_finite(specialised):
@@ -410,6 +447,7 @@ class Explorer:
             warnings.warn(message, stacklevel=4)  # at the line that called `tell`
         self._warned = message
         self.data, self.recent, self.params, self.round = data, recent, params, round_number
+        self.forgotten = forgotten
         self.posterior, self.calibration = specialised, calibration
 
 
@@ -421,11 +459,23 @@ class Told(NamedTuple):
     """All its measurements, with the new ones."""
     keys: Key[Array, " seeds"]
     """Randomness of the fit."""
+    params: Any
+    """What the fit starts from: the explorer's params, or new ones where the alarm of a change made a seed forget."""
+    forgotten: np.ndarray
+    """How many measurements each seed has forgotten [S]."""
 
     @property
     def recent(self) -> Data:
         """Those of the measurements that the model learns from."""
-        return self.explorer._recent(self.data)
+        return self.explorer._recent(self.data, self.forgotten)
+
+    @property
+    def filled(self) -> int:
+        """Most measurements that a seed learns from; where it forgot some at an alarm, they count nevertheless.
+
+        So what one seed learns does not depend on the alarms of others.
+        """
+        return self.explorer.confidence.in_window(int(self.data.count[0]))
 
     @classmethod
     @double_precision
@@ -436,7 +486,9 @@ class Told(NamedTuple):
             explorer: The explorer that is told.
             trajectory: As for `Explorer.tell`.
         """
-        return cls(explorer, explorer._with(explorer.data, trajectory), for_purpose(explorer.keys(), "fit"))
+        inputs = explorer.inputs(trajectory)
+        data = explorer._added(explorer.data, [inputs])
+        return cls(explorer, data, for_purpose(explorer.keys(), "fit"), *explorer._after_alarm(inputs))
 
     @double_precision
     def learn(self, params: Any) -> None:
@@ -445,14 +497,14 @@ class Told(NamedTuple):
         Args:
             params: Params of its model after the fit.
         """
-        self.explorer._set_state(self.data, params, self.explorer.round + 1)
+        self.explorer._set_state(self.data, params, self.explorer.round + 1, self.forgotten)
 
     @property
     def sizes(self) -> tuple[Any, ...]:
         """What decides by which program, and with how many gradient steps, these measurements are fitted."""
         data, confidence = self.recent, self.explorer.confidence
         shapes = data.states.shape[1:], data.actions.shape[1:], data.forgotten is None
-        return self.explorer.model, confidence.holdout, *shapes, int(data.count[0])
+        return self.explorer.model, confidence.holdout, *shapes, self.filled
 
 
 @double_precision
@@ -478,7 +530,8 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
 
 def _fit_arguments(told: Sequence[Told]) -> tuple[Any, ...]:
     """Arguments of `_fit_all`, with the seeds of all explorers along one axis."""
-    trees = [(each.explorer.params, each.recent, each.keys) for each in told]
+    trees = [(each.params, each.recent, each.keys) for each in told]
     params, data, keys = trees[0] if len(told) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
     first = told[0].explorer
-    return first.model, params, data, jnp.max(data.count), keys, float(first.confidence.holdout)
+    filled = jnp.asarray(told[0].filled, data.count.dtype)
+    return first.model, params, data, filled, keys, float(first.confidence.holdout)

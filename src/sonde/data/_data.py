@@ -1,7 +1,8 @@
 """Measurements: a `Trajectory` holds those of one round, `Data` everything that one seed has collected.
 
 `Data` has a fixed capacity and a count, so nothing recompiles as it grows: rows at and beyond `count` are empty, and every
-reader masks them. `Data.latest` takes the last measurements as data of their own, for models that forget the others.
+reader masks them. `Data.latest` and `Data.after` take some of the measurements as data of their own, for models that forget the
+others.
 """
 
 from dataclasses import dataclass, replace
@@ -280,11 +281,29 @@ class Data(eqx.Module):
         """
         if count >= self.capacity:
             return self
-        start = max(int(np.ravel(self.count)[0]) - count, 0)
-        part = lambda rows: jnp.asarray(np.asarray(rows)[..., start : start + count, :])
-        kept = jnp.asarray(np.asarray(self.count) - start)
-        before = jnp.full_like(kept, start)
-        return Data(part(self.states), part(self.actions), part(self.next_states), kept, self.hidden, forgotten=before)
+        start = np.asarray(np.maximum(np.asarray(self.count) - count, 0))
+        return replace(self._rows_from(start, count), forgotten=jnp.asarray(start))
+
+    def after(self, first: Int[np.ndarray, "*seeds"]) -> "Data":
+        """The measurements that follow the first ones, as if those had never been; the room stays the same.
+
+        Args:
+            first: How many measurements are left out; a number for each seed.
+        """
+        return self._rows_from(first, self.capacity)
+
+    def _rows_from(self, start: Int[np.ndarray, "*seeds"], room: int) -> "Data":
+        """The filled rows from one on, with room for some; empty rows are zeros, as they always are."""
+        count = np.asarray(self.count) - start
+        rows = np.minimum(start[..., None] + np.arange(room), self.capacity - 1)
+        filled = np.arange(room) < count[..., None]
+
+        def part(buffer: Array) -> Array:
+            taken = np.take_along_axis(np.asarray(buffer), rows[..., None], axis=-2)
+            return jnp.asarray(np.where(filled[..., None], taken, 0))
+
+        moved = {name: part(getattr(self, name)) for name in ("states", "actions", "next_states")}
+        return replace(self, **moved, count=jnp.asarray(count))
 
     def without(self, fraction: float) -> "Data":
         """Hide a fixed fraction of the rows in blocks, always the same ones, so that no fit ever sees them.

@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.errors import SondeError, did_you_mean, first_line
 from sonde._internal.precision import double_precision
 from sonde._internal.user_code import is_in_file, load_from_file, task_label
 from sonde.data import Trajectory
-from sonde.evaluation._blocks import in_blocks
 from sonde.solvers import Constraint, Safety, SafetySettings
 from sonde.worlds import World
 

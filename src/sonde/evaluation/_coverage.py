@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
-from sonde.evaluation._blocks import in_blocks
 from sonde.models import Posterior
 from sonde.models._base import predict_many
 from sonde.models._simulate import simulate

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.errors import SondeError
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, rollout_keys
 from sonde.control import Controller, OnStep, RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Data, Trajectory
-from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._constraints import violated_share
 from sonde.evaluation._setup import Learned, TaskSetup
 from sonde.evaluation._tasks import goals_for

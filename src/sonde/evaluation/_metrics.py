@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.lockstep import in_chunks
 from sonde._internal.past import NO_PAST, Past
 from sonde._internal.precision import double_precision
 from sonde.data import Data, Trajectory
-from sonde.evaluation._blocks import in_blocks
-from sonde.evaluation._drift import median_known_error
 from sonde.evaluation._windows import reachable_with_past
 from sonde.models import RBF, Posterior
 from sonde.models._base import predict_many
 from sonde.models._calibration import calibration_error, coverage
+from sonde.models._drift import median_known_error
 from sonde.models._gp_posterior import low_rank, low_rank_bytes
 from sonde.models._normaliser import Normaliser
 from sonde.objectives import information_gain

@@ -72,6 +72,14 @@ DRIFT = MetricSpec(
     "fewer than five.",
     drawn=False,
 )
+FORGOTTEN = MetricSpec(
+    "forgotten",
+    "Measurements forgotten at an alarm",
+    "",
+    "Number of the first measurements of the run that the model forgot when the alarm of a change rang; for runs that do "
+    "(`--forget-at-alarm`).",
+    drawn=False,
+)
 WHITENESS = MetricSpec(
     "whiteness",
     "Whiteness of the errors",
@@ -193,6 +201,7 @@ MODEL_METRICS: tuple[MetricSpec, ...] = (
     OVERCONFIDENCE,
     INFORMATION_RANK,
     DRIFT,
+    FORGOTTEN,
     WHITENESS,
     PAST_EXPLAINS,
     PAST_DELAY,

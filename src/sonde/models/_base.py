@@ -210,8 +210,8 @@ class Model(abc.ABC):
         Args:
             params: Params of the last fit.
             data: Measurements of one seed.
-            filled: Largest count among the seeds that are fitted together. It is the same number for all of them, so a model
-                may branch on it to skip the empty part of the buffers.
+            filled: At least the largest count among the seeds that are fitted together. It is the same number for all of
+                them, so a model may branch on it to skip the empty part of the buffers.
             key: Randomness of the fit.
 
         Returns:

@@ -12,8 +12,11 @@ class Confidence:
     """Which measurements a model learns from, and settings of the confidence region around its mean."""
 
     window: int | None = None
-    """Learn from this many of the latest measurements of each seed, for systems that change; by default from all. The others
-    stay on disk."""
+    """Learn from this many of the latest measurements of each seed, for systems that change slowly; by default from all. The
+    others stay on disk."""
+    forget_at_alarm: bool = False
+    """Forget what was measured before the round in which the alarm rings; each seed does so by itself, and goes on as if its
+    run had begun with that round. For systems that change at once: until they do, nothing is forgotten. It stays on disk."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see; the model is evaluated and recalibrated on them. 0 for none."""
     recalibrate: bool = False
@@ -38,6 +41,11 @@ class Confidence:
             )
         if self.beta_rule is not None:
             self.beta_rule.check(model, self.in_window(capacity), self.holdout, self.recalibrate)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether measurements may come to count no longer."""
+        return self.window is not None or self.forget_at_alarm
 
     def in_window(self, measurements: int) -> int:
         """How many of some measurements the model learns from.

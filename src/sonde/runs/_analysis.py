@@ -165,8 +165,11 @@ def theory_of(explorer: Explorer, config: RunConfig, seed_index: int) -> dict[st
         seed_index: Position of the seed in `explorer.seeds`.
     """
     posterior = underlying_gp(explorer.posterior)
-    if explorer.window is not None:
-        raise SondeError("theory: its bounds are for models that forget nothing, and this run has a window; leave out --theory")
+    if explorer.confidence.forgets:
+        raise SondeError(
+            "theory: its bounds are for models that forget nothing, and this run has a window or forgets at the alarm; leave "
+            "out --theory"
+        )
     if explorer.transitions > MAX_MEASUREMENTS:
         raise SondeError(
             f"theory: expected at most {MAX_MEASUREMENTS} measurements, got {explorer.transitions}; leave out --theory"

@@ -16,7 +16,7 @@ from sonde.runs._config import RunConfig
 from sonde.runs._initial_data import save_initial_data
 from sonde.runs._judgement import HeldOut, Judge, Judgement, judged, judgement_path, last_share
 from sonde.runs._loaded import Run, load
-from sonde.runs._run import build_explorer
+from sonde.runs._run import build_explorer, checkpoint_of
 from sonde.runs._store import RunStore
 
 EXAMPLES, EXAMPLE_STEPS = 3, 5
@@ -83,7 +83,7 @@ def _fitted(store: RunStore, holdout: float, steps: int, refit: bool) -> None:
         explorer.start_from(measured)
     else:
         save_initial_data(store.folder, known, store.config.world.spec)
-    store.save_checkpoint(0, explorer.params)
+    store.save_checkpoint(0, checkpoint_of(explorer))
 
 
 def _rows(measured: Trajectory, rows: slice) -> Trajectory:

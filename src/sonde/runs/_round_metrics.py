@@ -12,6 +12,7 @@ from sonde.evaluation._constraints import constraint_metrics
 from sonde.evaluation._coverage import coverage_metrics
 from sonde.evaluation._evaluate import rewards_of_steps
 from sonde.evaluation._metrics import errors_after, model_metrics, prediction_errors, realised_information_gain
+from sonde.evaluation._schema import FORGOTTEN
 from sonde.evaluation._whiteness import whiteness_metrics
 from sonde.explorer import Explorer
 from sonde.models import Auto, Calibration, KnownPhysics
@@ -45,6 +46,7 @@ def round_metrics(config: RunConfig, result: RoundResult, first: bool) -> dict[s
             else prediction_errors(result.before, *visited, trajectory.next_states)
         ),
         **({} if first else coverage_metrics(result.before, inputs, config.past)),
+        **({FORGOTTEN.key: explorer.forgotten} if config.confidence.forget_at_alarm else {}),
         **whiteness_metrics(trajectory, errors_after(explorer.posterior, inputs), config.past),
         **choice_metrics(explorer),
         **physics_metrics(explorer),

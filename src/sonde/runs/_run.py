@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -105,11 +106,23 @@ def restore_explorer(store: RunStore, round_number: int | None = None) -> Explor
     initial_data = store.load_initial_data()
     explorer = build_explorer(store.config, initial_data)
     if round_number > 0 or 0 in store.checkpoints():
-        params = store.load_checkpoint(round_number, explorer.params)
-        explorer.restore(store.load_data(round_number), params, initial_data)
+        kept = store.load_checkpoint(round_number, checkpoint_of(explorer))
+        learned = kept if explorer.confidence.forget_at_alarm else {"params": kept}
+        explorer.restore(store.load_data(round_number), initial_data=initial_data, **learned)
     elif initial_data is not None:
         explorer.start_from(initial_data)
     return explorer
+
+
+def checkpoint_of(explorer: Explorer) -> Any:
+    """What a checkpoint must keep of an explorer beside its measurements.
+
+    Args:
+        explorer: The explorer.
+    """
+    if explorer.confidence.forget_at_alarm:
+        return {"params": explorer.params, "forgotten": explorer.forgotten}
+    return explorer.params
 
 
 def run(
@@ -250,7 +263,7 @@ def learn(
         rows, solved = _learned(store.config, explorer, trajectory, clock, pool, tell)
         store.save_policies({**policies, **solved})
         store.append_metrics(rows)
-        store.save_checkpoint(clock.round, explorer.params)
+        store.save_checkpoint(clock.round, checkpoint_of(explorer))
     clock.listeners.on_round_end(clock.round, rows)
     return rows
 

@@ -221,7 +221,7 @@ class RunStore(RunFolder):
 
         Args:
             round_number: The round; 0 for what was learned from initial data alone.
-            params: The model's params after it.
+            params: What was learned: the model's params, or with them what else measurements do not tell.
         """
         self._checkpoints.save(round_number, params)
         self.publish()

@@ -46,7 +46,7 @@ def keeps_its_prior(config: RunConfig) -> bool:
         isinstance(config.model, GaussianProcess)
         and config.model.hyperparameters == "fixed"
         and not config.confidence.recalibrate
-        and config.confidence.window is None
+        and not config.confidence.forgets
     )
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sonde.evaluation._drift import CHANGED
 from sonde.evaluation._schema import DRIFT, INFORMATION_RANK, OVERCONFIDENCE
 from sonde.evaluation._stalling import TOO_CERTAIN, UNRELATED
+from sonde.models._drift import CHANGED
 from sonde.runs.figures._curves import curve
 from sonde.runs.report._charts import Line, LineChart, chart_data, draw, identifier
 from sonde.runs.report._comparison import CONFIDENCE, common_curves, common_seeds, difference_charts, differences

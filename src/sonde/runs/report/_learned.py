@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from sonde._internal.blocks import in_blocks
 from sonde._internal.errors import SondeError
 from sonde._internal.lockstep import in_chunks
 from sonde._internal.precision import double_precision
 from sonde.data import Trajectory
-from sonde.evaluation._blocks import in_blocks
 from sonde.evaluation._metrics import PREDICTION_BYTES, reachable_set
 from sonde.explorer import Explorer
 from sonde.models import Posterior
