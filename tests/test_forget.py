@@ -149,12 +149,24 @@ def test_nothing_changes_while_no_alarm_rings():
 
 
 def test_nothing_is_compiled_again_when_an_alarm_rings():
-    it, compiled = told(explorer(capacity=5 * STEPS), 1, 2), []
+    compiled = []
     listen = lambda event, _, **about: compiled.append(about.get("fun_name")) if "backend_compile" in event else None
     jax.monitoring.register_event_duration_secs_listener(listen)
-    told(it, 3, 4, 5)
-    jax.monitoring.unregister_event_duration_listener(listen)
+    try:
+        it = told(explorer(capacity=5 * STEPS), 1, 2)
+        assert compiled, "no compilation is seen, also not that of the first rounds"
+        compiled.clear()
+        told(it, 3, 4, 5)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
     assert compiled == [] and it.forgotten.tolist() == [2 * STEPS, 3 * STEPS]
+
+
+@pytest.mark.parametrize("forgotten", [[5 * STEPS, 0], [-1, 0], [0], 3])
+def test_what_cannot_have_been_forgotten_is_rejected(forgotten):
+    it = told(explorer(), 1, 2)
+    with pytest.raises(SondeError, match="for each of 2 seeds how many of its 48 measurements"):
+        explorer().restore([measured(1), measured(2)], it.params, forgotten=np.asarray(forgotten))
 
 
 def test_explorers_of_which_one_forgets_are_fitted_together_as_alone():

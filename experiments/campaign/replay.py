@@ -18,6 +18,7 @@ import numpy as np
 import sonde.runs.figures
 from sonde.cli import _explore
 from sonde.data import Trajectory
+from sonde.models import Confidence
 from sonde.runs import _experiment, _run, _store
 from sonde.runs._callbacks import Row
 
@@ -44,7 +45,7 @@ class Replayed:
             spec: The system.
             number: The round; 0 for the beginning.
         """
-        self.rounds, self.spec, self.round = rounds, spec, number
+        self.rounds, self.spec, self.round, self.confidence = rounds, spec, number, Confidence()
 
     @property
     def params(self) -> Any:

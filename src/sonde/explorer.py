@@ -355,6 +355,12 @@ class Explorer:
         count = int(data.count[0])
         data = self._added(data, [self.inputs(trajectory) for trajectory in trajectories])
         forgotten = np.zeros(self.num_seeds, int) if forgotten is None else np.asarray(forgotten)
+        known = int(data.count[0])
+        if forgotten.shape != (self.num_seeds,) or not np.all((forgotten >= 0) & (forgotten <= known)):
+            raise SondeError(
+                f"explorer: forgotten must say for each of {self.num_seeds} seeds how many of its {known} measurements "
+                f"no longer count, got {forgotten.tolist()}"
+            )
         self._set_state(data, jax.tree.map(jnp.asarray, params), len(trajectories), forgotten)
         self.initial = count
 

@@ -15,8 +15,8 @@ class Confidence:
     """Learn from this many of the latest measurements of each seed, for systems that change slowly; by default from all. The
     others stay on disk."""
     forget_at_alarm: bool = False
-    """Forget what was measured before the round in which the alarm rings; each seed does so by itself, and goes on as if its
-    run had begun with that round. For systems that change at once: until they do, nothing is forgotten. It stays on disk."""
+    """Forget what was measured before the round in which the alarm of a change (the metric drift) rings; each seed does so by
+    itself, and goes on as if its run had begun there. For systems that change suddenly. Measurements stay on disk."""
     holdout: float = 0.0
     """Fraction of the measurements that fits do not see; the model is evaluated and recalibrated on them. 0 for none."""
     recalibrate: bool = False
@@ -44,7 +44,7 @@ class Confidence:
 
     @property
     def forgets(self) -> bool:
-        """Whether measurements may come to count no longer."""
+        """Whether the model may leave measurements out."""
         return self.window is not None or self.forget_at_alarm
 
     def in_window(self, measurements: int) -> int:

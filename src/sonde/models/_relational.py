@@ -59,7 +59,7 @@ class RelationalEnsemble(Ensemble):
         super().__post_init__()
         whole("model", edge_layers=self.edge_layers, passes=self.passes)
         positive("model", reach=self.reach)
-        if self.radial:
+        if self.radial != 0:
             whole("model", radial=self.radial)
 
     def check_system(self, spec: SystemSpec) -> None:

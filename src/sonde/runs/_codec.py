@@ -144,7 +144,10 @@ def _build(kind: Any, entries: dict[str, Any], where: str) -> Any:
         meant = did_you_mean(unknown[0], missing)  # a field that is misspelt is missing too
         raise SondeError(f"{where}: unknown field(s) {', '.join(unknown)};{meant} expected {expected}")
     if missing:
-        raise SondeError(f"{where}: missing field(s) {', '.join(missing)}; expected {expected}")
+        raise SondeError(
+            f"{where}: missing field(s) {', '.join(missing)}; expected {expected}; "
+            "a file without them was edited, or made by another version of Sonde"
+        )
     values = {name: _decoded(hints[name], value, f"{where}: {name}") for name, value in entries.items()}
     try:
         return kind(**values)

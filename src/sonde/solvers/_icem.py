@@ -51,7 +51,7 @@ class ICEMSearch(eqx.Module):
 
 
 SCREENED = 2
-"""After a check at random corners, the best one of this many plans is also checked at the opposite corners."""
+"""One in this many plans, those that are best at random corners, is also checked at the opposite corners."""
 FINALISTS = 2
 """Plans that are checked as thoroughly as the one that is acted on, after the last iteration, where there are constraints."""
 

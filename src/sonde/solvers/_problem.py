@@ -241,7 +241,7 @@ class ControlProblem(eqx.Module):
         return jax.random.rademacher(key, (plans, self.safety.particles // 2, self.state_dim), float)
 
     def violations(
-        self, x: Float[Array, " dx"], plans: Float[Array, "P H dc"], corners: Float[Array, "P C dx"]
+        self, x: Float[Array, " full"], plans: Float[Array, "P H dc"], corners: Float[Array, "P C dx"]
     ) -> Float[Array, " P"]:
         """How far plans violate the constraints in the worst case among a few extreme particles.
 
