@@ -10,8 +10,9 @@ from jaxtyping import Array, Key
 from sonde.control._controller import _act, _initial_state
 from sonde.control._rollout import compiled_rollout
 from sonde.data import Data
-from sonde.explorer import Explorer, _condition, _fit_program, _init
+from sonde.explorer import Explorer
 from sonde.models import Confidence, Model, Posterior
+from sonde.models._programs import condition_all, fit_program, init_all
 from sonde.solvers import ControlProblem, Planner, PlanningPolicy, Solver
 from sonde.solvers._solve import _solve
 from sonde.worlds import JaxWorld
@@ -50,7 +51,7 @@ def initial_params(model: Model, state_dim: int, action_dim: int, num_seeds: int
     Returns:
         Params with a leading axis S.
     """
-    return _init(model, state_dim, action_dim, keys_of(num_seeds))
+    return init_all(model, state_dim, action_dim, keys_of(num_seeds))
 
 
 def fitting(model: Model, params: Any, data: Data) -> Work:
@@ -62,7 +63,7 @@ def fitting(model: Model, params: Any, data: Data) -> Work:
         data: Measurements [S, capacity, ...].
     """
     num_seeds, capacity = data.states.shape[:2]
-    return compiled(_fit_program(model), model, params, data, jnp.asarray(capacity), keys_of(num_seeds), 0.0)
+    return compiled(fit_program(model), model, params, data, jnp.asarray(capacity), keys_of(num_seeds), 0.0)
 
 
 def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterior]:
@@ -73,7 +74,7 @@ def conditioning(model: Model, params: Any, data: Data) -> Callable[[], Posterio
         params: Params with a leading axis S.
         data: Measurements [S, capacity, ...].
     """
-    work = compiled(_condition, model, params, data, Confidence())
+    work = compiled(condition_all, model, params, data, Confidence())
     return lambda: work()[0].specialise()
 
 

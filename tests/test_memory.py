@@ -13,11 +13,11 @@ from sonde._internal.errors import LARGEST
 from sonde._internal.lockstep import CHUNK_BYTES, in_chunks
 from sonde._internal.machine import Memory, free_host_memory
 from sonde.data import Data
-from sonde.explorer import _condition, _fit_program
 from sonde.models import Confidence, GaussianProcess, RKHSBeta
 from sonde.models._base import ROWS, Posterior, Prediction, predict_many
 from sonde.models._gp_posterior import prefix_sizes
 from sonde.models._outputs import over_outputs
+from sonde.models._programs import condition_all, fit_program
 from sonde.runs import _memory
 from sonde.runs._memory import check_memory, in_gigabytes, memory_need
 from sonde.solvers import SAC
@@ -53,9 +53,9 @@ def test_working_memory_of_a_gaussian_process_does_not_grow_with_seeds(x64, cpu)
     model = GaussianProcess(fit_points=200, rank=360, steps=2)
     params, data, keys = shapes(config, capacity)
     inputs = config.seeds * capacity * 8 * 16
-    condition = lambda params, data: _condition.__wrapped__(model, params, data, Confidence())
+    condition = lambda params, data: condition_all.__wrapped__(model, params, data, Confidence())
     assert working_bytes(condition, params, data) < 1.3 * model.condition_bytes(capacity) + inputs
-    fit = lambda params, data, keys: _fit_program(model).__wrapped__(model, params, data, jnp.asarray(100), keys, 0.0)
+    fit = lambda params, data, keys: fit_program(model).__wrapped__(model, params, data, jnp.asarray(100), keys, 0.0)
     assert working_bytes(fit, params, data, keys) < 1.3 * model.fit_bytes(200) + inputs
 
 

@@ -18,9 +18,10 @@ import numpy as np
 from sonde._internal.precision import double_precision
 from sonde.control import RolloutSettings, SimulatorPool, run_rollouts
 from sonde.data import Trajectory
-from sonde.explorer import Explorer, _predict
+from sonde.explorer import Explorer
 from sonde.methods import METHODS
 from sonde.models import ProbabilisticEnsemble
+from sonde.models._programs import predict_all
 from sonde.solvers import ICEM
 from sonde.worlds import Cheetah
 
@@ -39,7 +40,7 @@ def explorer(method: str, new_share: float, steps: int, capacity: int, seeds: li
 def errors(learner: Explorer, test: Trajectory) -> np.ndarray:
     """Error of each seed [S]."""
     steps = test.states.shape[1]
-    means = [_predict(learner.posterior, test.states[:, t], test.actions[:, t]).mean for t in range(steps)]
+    means = [predict_all(learner.posterior, test.states[:, t], test.actions[:, t]).mean for t in range(steps)]
     wrong = np.stack([np.asarray(mean) for mean in means], axis=1) - test.next_states
     spread = np.std(test.next_states - test.states, axis=1, keepdims=True)
     return np.sqrt(np.mean((wrong / spread) ** 2, axis=(1, 2)))

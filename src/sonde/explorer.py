@@ -14,16 +14,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
 from sonde._internal.blocks import in_blocks
-from sonde._internal.compilation import QuickJit, compiled_meanwhile
+from sonde._internal.compilation import compiled_meanwhile
 from sonde._internal.errors import SondeError, whole
-from sonde._internal.lockstep import lockstep
 from sonde._internal.precision import double_precision
 from sonde._internal.randomness import for_purpose, round_keys
 from sonde.control import Controller
@@ -32,10 +30,8 @@ from sonde.data import Data, SystemSpec, Trajectory
 from sonde.data._initial import initial_inputs
 from sonde.methods import Method
 from sonde.models import Calibration, Confidence, Model, Posterior, Prediction
-from sonde.models._base import predict_many
-from sonde.models._calibration import PosteriorWithBeta, RecalibratedPosterior, calibrate, calibration_bytes
 from sonde.models._drift import CHANGED, median_known_error
-from sonde.models._outputs import seed_by_seed
+from sonde.models._programs import all_finite, condition_all, fit_program, init_all, predict_all
 from sonde.solvers import CautiousPolicy, ControlProblem, RandomPolicy, Safety, Solver, solve
 from sonde.solvers._round_problem import round_problem
 
@@ -44,65 +40,6 @@ NOTHING_KNOWN = (
     "model that knows physics, or a cautious policy for the first round (--safety.start 0.1 for small random actions, brake, "
     "or FILE.py:FUNCTION, a feedback u = f(x))"
 )
-
-
-@eqx.filter_jit
-def _init(model: Model, state_dim: int, input_dim: int, keys):
-    return jax.vmap(lambda key: model.init(state_dim, input_dim, key))(keys)
-
-
-def _fit_all(model: Model, params: Any, data: Data, filled, keys, holdout: float):
-    fit = lambda params, data, key: model.fit(params, data.without(holdout), filled, key)
-    return lockstep(fit)(params, data, keys)
-
-
-_quick_fit, _fast_fit = QuickJit(_fit_all), eqx.filter_jit(_fit_all)
-
-
-def _fit_program(model: Model) -> Any:
-    """`_fit_all`, compiled as is best for the model."""
-    return _quick_fit if model.fits_by_linear_algebra else _fast_fit
-
-
-def _with_and_without(model: Model, params: Any, data: Data, holdout: float) -> tuple[Posterior, Posterior]:
-    """The posteriors after all measurements, and after those that are not held out."""
-    if holdout == 0:
-        posterior = model.condition(params, data)
-        return posterior, posterior
-    seen = lambda hidden: lambda: model.condition(params, data.without(hidden))
-    # one after the other: in parallel, their batched decompositions can deadlock on few cores
-    both = jax.lax.map(lambda every: jax.lax.cond(every, seen(0.0), seen(holdout)), jnp.array([True, False]))
-    return jax.tree.map(lambda leaf: leaf[0], both), jax.tree.map(lambda leaf: leaf[1], both)
-
-
-@QuickJit
-def _condition(model: Model, params: Any, data: Data, confidence: Confidence) -> tuple[Posterior, Calibration | None]:
-    holdout = confidence.holdout
-
-    def one_seed(params: Any, data: Data) -> tuple[Posterior, Calibration | None]:
-        plain, unseen = _with_and_without(model, params, data, holdout)
-        posterior, calibration = plain, None
-        if holdout > 0:
-            needed = calibration_bytes(data.capacity, data.states.shape[-1])
-            calibration = seed_by_seed(calibrate, unseen, data, data.held_out(holdout), bytes_each=needed)
-            if confidence.recalibrate:
-                posterior, unseen = (RecalibratedPosterior(each, calibration.factors) for each in (plain, unseen))
-        if confidence.beta_rule is not None:
-            posterior = PosteriorWithBeta(posterior, confidence.beta_rule.beta(plain, unseen, data, holdout))
-        return posterior, calibration
-
-    return lockstep(one_seed)(params, data)
-
-
-@jax.jit
-def _all_finite(tree: Any):
-    # on the device: a posterior of many seeds is large to transfer
-    return jnp.all(jnp.stack([jnp.asarray(True), *(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree))]))
-
-
-@eqx.filter_jit
-def _predict(posterior: Posterior, x, u) -> Prediction:
-    return jax.vmap(predict_many if x.ndim == 3 else lambda p, x, u: p.predict(x, u))(posterior, x, u)
 
 
 class Explorer:
@@ -283,7 +220,7 @@ class Explorer:
                 f"{list(expected[1])}, "
                 f"got {list(x.shape)} and {list(u.shape)}"
             )
-        prediction = _predict(self.posterior, jnp.asarray(x), jnp.asarray(u))
+        prediction = predict_all(self.posterior, jnp.asarray(x), jnp.asarray(u))
         return jax.tree.map(lambda leaf: np.asarray(leaf)[0] if single else np.asarray(leaf), prediction)
 
     @double_precision
@@ -311,7 +248,7 @@ class Explorer:
             return contextlib.nullcontext()
         self._fit_compiled = True
         told = Told(self, self.data, for_purpose(self.keys(), "fit"), self.params, self.forgotten)
-        return compiled_meanwhile(_fit_program(self.model), *_fit_arguments([told]))
+        return compiled_meanwhile(fit_program(self.model), *_fit_arguments([told]))
 
     @double_precision
     def start_from(self, measurements: Trajectory) -> None:
@@ -388,7 +325,7 @@ class Explorer:
 
     def _new_params(self) -> Any:
         """Params of the model before any data."""
-        return _init(self.model, self.spec.state_dim, self.spec.input_dim, for_purpose(self.keys(), "init"))
+        return init_all(self.model, self.spec.state_dim, self.spec.input_dim, for_purpose(self.keys(), "init"))
 
     def inputs(self, trajectory: Trajectory) -> Trajectory:
         """Check measurements, and put the past before their actions if it belongs to the state.
@@ -427,7 +364,7 @@ class Explorer:
         """
         if not self.confidence.forget_at_alarm or not self.transitions:
             return self.params, self.forgotten
-        found = in_blocks(functools.partial(_predict, self.posterior), inputs.states, inputs.actions)
+        found = in_blocks(functools.partial(predict_all, self.posterior), inputs.states, inputs.actions)
         errors = np.abs(inputs.next_states - found.mean)
         rings = median_known_error(errors, found.epistemic_std, found.aleatoric_std) > CHANGED
         if not rings.any():
@@ -440,9 +377,9 @@ class Explorer:
     def _set_state(self, data: Data, params: Any, round_number: int, forgotten: np.ndarray | None = None) -> None:
         forgotten = self.forgotten if forgotten is None else forgotten
         recent = self._recent(data, forgotten)
-        posterior, calibration = _condition(self.model, params, recent, self.confidence)
+        posterior, calibration = condition_all(self.model, params, recent, self.confidence)
         specialised = posterior.specialise()
-        if not _all_finite(specialised):
+        if not all_finite(specialised):
             raise SondeError(
                 "explorer: the posterior is not finite after conditioning on the data; "
                 "look for extreme values in the measurements, raise the model's noise_floor, or lower its learning_rate"
@@ -526,7 +463,7 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
     """
     if any(each.sizes != told[0].sizes for each in told):
         raise SondeError("explorers that are fitted together need the same model, holdout, capacity, window and measurements")
-    fitted = _fit_program(told[0].explorer.model)(*_fit_arguments(told))
+    fitted = fit_program(told[0].explorer.model)(*_fit_arguments(told))
     if len(told) == 1:
         return [fitted]
     ends = list(itertools.accumulate(each.explorer.num_seeds for each in told))
@@ -535,7 +472,7 @@ def fit_together(told: Sequence[Told]) -> list[Any]:
 
 
 def _fit_arguments(told: Sequence[Told]) -> tuple[Any, ...]:
-    """Arguments of `_fit_all`, with the seeds of all explorers along one axis."""
+    """Arguments of the fit, with the seeds of all explorers along one axis."""
     trees = [(each.params, each.recent, each.keys) for each in told]
     params, data, keys = trees[0] if len(told) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *trees)
     first = told[0].explorer
